@@ -1,0 +1,1 @@
+//! What the roles share: quantities, selectors, durations.

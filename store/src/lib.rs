@@ -1,0 +1,188 @@
+//! A revisioned key-value store with watch: one trait, two engines.
+//!
+//! Every write gets the next revision of one counter that all keys share. A key remembers the
+//! revision that created it and the one that last changed it; a write may demand either that the
+//! key is absent or that its last change is the one the writer saw. Readers may ask for the newest
+//! state or for the state at an earlier revision, and a watcher that names a revision receives every
+//! later change in order, without gap or duplicate, until that history is compacted away.
+//!
+//! This is the part of etcd's model that Kubernetes needs, and nothing more: single-key
+//! transactions, prefix ranges, prefix watches, compaction and a time to live.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+/// A point in the store's history. The first write has revision 2, as in etcd (1 is the empty store).
+pub type Revision = u64;
+
+/// A key's value with its place in history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The full key.
+    pub key: String,
+    /// The value; cloning shares the bytes.
+    pub value: Bytes,
+    /// The revision that created the key (its first put since it was last absent).
+    pub create_revision: Revision,
+    /// The revision that last changed it.
+    pub mod_revision: Revision,
+}
+
+/// What must be true of a key for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// The key does not exist.
+    Absent,
+    /// The key exists and was last changed at this revision.
+    Modified(Revision),
+}
+
+/// The change a write makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Set the value; with a time to live, the store deletes the key after that long.
+    Put {
+        /// The new value.
+        value: Bytes,
+        /// How long the key lives; `None` for ever.
+        ttl: Option<Duration>,
+    },
+    /// Remove the key.
+    Delete,
+}
+
+/// The outcome of a conditional write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// It happened, is durable, and got this revision.
+    Done(Revision),
+    /// The condition did not hold; the key's present state, if any.
+    Conflict(Option<KeyValue>),
+}
+
+/// A page of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    /// The entries, in key order.
+    pub entries: Vec<KeyValue>,
+    /// How many keys the whole range holds, this page included.
+    pub count: usize,
+    /// The revision the page is true for.
+    pub revision: Revision,
+}
+
+/// One change, as a watcher sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The key that changed.
+    pub key: String,
+    /// Its revision.
+    pub revision: Revision,
+    /// The new state; `None` for a deletion.
+    pub current: Option<KeyValue>,
+    /// The state before; `None` if the key was absent.
+    pub previous: Option<KeyValue>,
+}
+
+/// What a watch delivers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchItem {
+    /// Changes in revision order. All events of one batch were committed together.
+    Events(Vec<Event>),
+    /// Nothing matching happened up to and including this revision.
+    Progress(Revision),
+}
+
+/// A running watch. Dropping it ends it. The stream ends with an `Err` when the store cannot keep
+/// its promise any longer (history compacted under a slow reader, connection to etcd lost); the
+/// reader then starts again from the last revision it saw.
+#[derive(Debug)]
+pub struct Watch {
+    receiver: mpsc::Receiver<Result<WatchItem>>,
+}
+
+impl Watch {
+    /// The next item; `None` after the end.
+    pub async fn next(&mut self) -> Option<Result<WatchItem>> {
+        self.receiver.recv().await
+    }
+}
+
+/// Why the store could not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The history asked for is gone.
+    #[error("revision {requested} has been compacted; the oldest one kept is {oldest}")]
+    Compacted {
+        /// What was asked for.
+        requested: Revision,
+        /// The oldest revision that can still be read.
+        oldest: Revision,
+    },
+    /// The revision asked for does not exist yet.
+    #[error("revision {requested} is in the future; the newest is {newest}")]
+    Future {
+        /// What was asked for.
+        requested: Revision,
+        /// The newest revision.
+        newest: Revision,
+    },
+    /// Writes are refused because an earlier one could not be made durable.
+    #[error("the store is read-only: {cause}")]
+    ReadOnly {
+        /// What failed, and what to do about it.
+        cause: String,
+    },
+    /// A file of the store is damaged.
+    #[error("{file} is damaged: {cause}")]
+    Corrupt {
+        /// Which file.
+        file: String,
+        /// What is wrong with it, and where.
+        cause: String,
+    },
+    /// The engine cannot be reached or has stopped; the write may or may not have happened.
+    #[error("the store is unavailable: {cause}")]
+    Unavailable {
+        /// What happened.
+        cause: String,
+    },
+}
+
+/// The result of a store operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The store's contract; the header of this crate says it in words, `tests/contract.rs` in code.
+#[async_trait::async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// The newest revision; every write acknowledged before the call is included.
+    async fn revision(&self) -> Result<Revision>;
+
+    /// The newest state of a key.
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>>;
+
+    /// The keys in `start..end` (end exclusive), at most `limit` of them (0: all), now or at a revision.
+    async fn range(
+        &self,
+        start: &str,
+        end: &str,
+        limit: usize,
+        at: Option<Revision>,
+    ) -> Result<Range>;
+
+    /// Changes a key if the expectation holds. Returns once the change is durable.
+    async fn write(&self, key: &str, expect: Expect, change: Change) -> Result<Written>;
+
+    /// Every change after `after` to keys that start with `prefix`.
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch>;
+
+    /// Forgets the history before `revision`: reads at and watches from earlier revisions fail with
+    /// [`Error::Compacted`] afterwards.
+    async fn compact(&self, revision: Revision) -> Result<()>;
+
+    /// Bytes the store occupies: on disk for the embedded engine, as reported by etcd otherwise.
+    async fn size(&self) -> Result<u64>;
+}
