@@ -8,11 +8,24 @@
 //!
 //! This is the part of etcd's model that Kubernetes needs, and nothing more: single-key
 //! transactions, prefix ranges, prefix watches, compaction and a time to live.
+//!
+//! [`Embedded`] keeps everything in one directory of this machine; the header of its module says
+//! what is on disk and when it is safe. [`Etcd`] speaks to an etcd cluster. [`maintenance`] backs
+//! up, restores and checks the embedded engine's files.
+
+pub mod embedded;
+pub mod etcd;
+mod image;
+pub mod maintenance;
+mod watch;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+
+pub use embedded::Embedded;
+pub use etcd::Etcd;
+pub use watch::Watch;
 
 /// A point in the store's history. The first write has revision 2, as in etcd (1 is the empty store).
 pub type Revision = u64;
@@ -95,21 +108,6 @@ pub enum WatchItem {
     Progress(Revision),
 }
 
-/// A running watch. Dropping it ends it. The stream ends with an `Err` when the store cannot keep
-/// its promise any longer (history compacted under a slow reader, connection to etcd lost); the
-/// reader then starts again from the last revision it saw.
-#[derive(Debug)]
-pub struct Watch {
-    receiver: mpsc::Receiver<Result<WatchItem>>,
-}
-
-impl Watch {
-    /// The next item; `None` after the end.
-    pub async fn next(&mut self) -> Option<Result<WatchItem>> {
-        self.receiver.recv().await
-    }
-}
-
 /// Why the store could not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -144,6 +142,24 @@ pub enum Error {
         /// What is wrong with it, and where.
         cause: String,
     },
+    /// The key and value together are larger than the engine accepts.
+    #[error("the write of {size} bytes is larger than the limit of {limit} bytes")]
+    TooLarge {
+        /// How large the write is.
+        size: usize,
+        /// The most the engine accepts.
+        limit: usize,
+    },
+    /// A file could not be created, read or written, outside of the ordinary course of writes.
+    #[error("{doing} {file} failed: {cause}")]
+    File {
+        /// What was being done, as in "opening".
+        doing: String,
+        /// To which file.
+        file: String,
+        /// What the operating system said.
+        cause: String,
+    },
     /// The engine cannot be reached or has stopped; the write may or may not have happened.
     #[error("the store is unavailable: {cause}")]
     Unavailable {
@@ -152,10 +168,20 @@ pub enum Error {
     },
 }
 
+impl Error {
+    pub(crate) fn file(doing: &str, file: &std::path::Path, cause: &std::io::Error) -> Self {
+        Self::File {
+            doing: doing.to_owned(),
+            file: file.display().to_string(),
+            cause: cause.to_string(),
+        }
+    }
+}
+
 /// The result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The store's contract; the header of this crate says it in words, `tests/contract.rs` in code.
+/// The store's contract; the header of this crate says it in words, `tests/it/contract.rs` in code.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// The newest revision; every write acknowledged before the call is included.
@@ -164,7 +190,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The newest state of a key.
     async fn get(&self, key: &str) -> Result<Option<KeyValue>>;
 
-    /// The keys in `start..end` (end exclusive), at most `limit` of them (0: all), now or at a revision.
+    /// The keys in `start..end` (end exclusive), at most `limit` of them (0: all), now or at a
+    /// revision. Revision 0 means now, as in etcd.
     async fn range(
         &self,
         start: &str,
@@ -173,14 +200,19 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         at: Option<Revision>,
     ) -> Result<Range>;
 
-    /// Changes a key if the expectation holds. Returns once the change is durable.
+    /// Changes a key if the expectation holds. Returns once the change is durable. Deleting a key
+    /// that is absent, as expected, changes nothing and is done at the present revision. A caller
+    /// that stops waiting does not stop the write.
     async fn write(&self, key: &str, expect: Expect, change: Change) -> Result<Written>;
 
-    /// Every change after `after` to keys that start with `prefix`.
+    /// Every change after `after` to keys that start with `prefix`. A revision in the future is
+    /// allowed: the watch stays silent until the store has passed it.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch>;
 
     /// Forgets the history before `revision`: reads at and watches from earlier revisions fail with
-    /// [`Error::Compacted`] afterwards.
+    /// [`Error::Compacted`] afterwards. Compacting what is already compacted is that error too (a
+    /// caller that compacts on a timer ignores it), a revision not yet written is
+    /// [`Error::Future`].
     async fn compact(&self, revision: Revision) -> Result<()>;
 
     /// Bytes the store occupies: on disk for the embedded engine, as reported by etcd otherwise.

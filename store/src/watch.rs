@@ -1,0 +1,54 @@
+//! The reader's end of a watch, the same for every engine.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::mpsc;
+
+use crate::{Error, Result, WatchItem};
+
+/// A running watch. Dropping it ends it. The stream ends with an `Err` when the store cannot keep
+/// its promise any longer (history compacted under a slow reader, connection to etcd lost); the
+/// reader then starts again from the last revision it saw.
+#[derive(Debug)]
+pub struct Watch {
+    /// What happened before the watch was registered; delivered first.
+    backlog: VecDeque<WatchItem>,
+    receiver: mpsc::Receiver<Result<WatchItem>>,
+    ending: Ending,
+}
+
+/// Why a watch was ended by the store. It travels beside the channel, because a watch that is
+/// ended for being slow has no room left in the channel.
+pub(crate) type Ending = Arc<OnceLock<Error>>;
+
+impl Watch {
+    /// A watch that delivers what is sent into the channel and ends when its senders are dropped.
+    pub fn new(receiver: mpsc::Receiver<Result<WatchItem>>) -> Self {
+        Self::with_backlog(VecDeque::new(), receiver, Ending::default())
+    }
+
+    /// A watch that first delivers `backlog`, then the channel, then the reason of its ending.
+    pub(crate) fn with_backlog(
+        backlog: VecDeque<WatchItem>,
+        receiver: mpsc::Receiver<Result<WatchItem>>,
+        ending: Ending,
+    ) -> Self {
+        Self {
+            backlog,
+            receiver,
+            ending,
+        }
+    }
+
+    /// The next item; `None` after the end.
+    pub async fn next(&mut self) -> Option<Result<WatchItem>> {
+        if let Some(item) = self.backlog.pop_front() {
+            return Some(Ok(item));
+        }
+        match self.receiver.recv().await {
+            Some(item) => Some(item),
+            None => std::mem::take(&mut self.ending).get().cloned().map(Err),
+        }
+    }
+}
