@@ -5,4 +5,21 @@
 //! what a field means (protobuf numbers, merge keys, list types, which zero is printed) reads it
 //! from one table, [`schema`], instead of from generated structs.
 
+pub mod decode;
+mod duration;
+pub mod fieldset;
+mod gotext;
+mod instant;
+pub mod json;
+pub mod jsonpatch;
+pub mod managed;
+pub mod merge;
+pub mod normalize;
+mod path;
+pub mod protobuf;
 pub mod schema;
+pub mod shape;
+pub mod strategic;
+mod strict;
+pub mod testing;
+pub mod yaml;

@@ -19,7 +19,7 @@
 //! | `r` | required by the published OpenAPI |
 //! | `patch=` | strategic merge: `merge[:key]`, `retainKeys`, `replace`, comma-separated |
 //! | `list=` | server-side apply: `atomic`, `set`, `map:key[,key]` |
-//! | `map=atomic` | server-side apply: the map or struct is one value |
+//! | `map=` | server-side apply: `atomic` (the map or struct is one value) or `granular` |
 //! | `default=` | the published default, as JSON |
 //!
 //! `data/kinds.tbl` maps `group version kind` to a type; `-` is the core group.
@@ -150,6 +150,8 @@ pub struct Field {
     pub list: Option<ListKind>,
     /// Server-side apply treats the map or struct as one value.
     pub map_atomic: bool,
+    /// Server-side apply merges the struct field by field although its type is atomic.
+    pub map_granular: bool,
     /// The published default, as JSON text.
     pub default: Option<&'static str>,
 }
@@ -163,7 +165,12 @@ pub struct Type {
     pub atomic: bool,
     /// The fields as declared: what protobuf sees (inlined messages are single fields here).
     pub fields: Vec<Field>,
+    /// Where each JSON name lives: the field's index in its owner. Inlined messages are owners too.
     by_json: HashMap<&'static str, (u32, TypeRef)>,
+    /// The same places in declared order.
+    flat: Vec<(u32, TypeRef)>,
+    /// Indices into `fields` of what is on the wire, by ascending number.
+    wire: Vec<u32>,
 }
 
 impl Type {
@@ -174,21 +181,27 @@ impl Type {
     }
 
     /// Every field that appears in this type's JSON, inlined messages flattened, in declared order.
-    pub fn json_fields(&self) -> Box<dyn Iterator<Item = &'static Field> + '_> {
-        Box::new(self.own_static().iter().flat_map(|field| {
-            let inner: Box<dyn Iterator<Item = &'static Field>> = match &field.ty {
-                FieldType::Object(inner) if field.inline => inner.get().json_fields(),
-                _ => Box::new(std::iter::once(field)),
-            };
-            inner
-        }))
+    pub fn json_fields(&self) -> impl Iterator<Item = &'static Field> + '_ {
+        self.flat
+            .iter()
+            .map(|(index, owner)| &owner.get().fields[*index as usize])
     }
 
-    fn own_static(&self) -> &'static [Field] {
-        &lookup(self.name)
-            .expect("a Type only exists inside the table, under its own name")
-            .get()
-            .fields
+    /// The fields that are on the wire, by ascending number, which is the order upstream writes.
+    pub fn wire_fields(&self) -> impl DoubleEndedIterator<Item = &Field> {
+        self.wire.iter().map(|index| &self.fields[*index as usize])
+    }
+
+    /// The field with this protobuf number.
+    pub fn wire_field(&self, number: u32) -> Option<&Field> {
+        let by_number = |index: &u32| self.fields[*index as usize].number;
+        let at = self.wire.binary_search_by_key(&number, by_number).ok()?;
+        Some(&self.fields[self.wire[at] as usize])
+    }
+
+    /// The name of the Go type, such as `PodSpec`.
+    pub fn go_name(&self) -> &'static str {
+        self.name.rsplit('.').next().unwrap_or(self.name)
     }
 
     /// The name the published OpenAPI documents use, such as `io.k8s.api.core.v1.PodSpec`.
@@ -250,6 +263,8 @@ fn parse() -> Schema {
                 atomic: line.ends_with(" atomic"),
                 fields: Vec::new(),
                 by_json: HashMap::new(),
+                flat: Vec::new(),
+                wire: Vec::new(),
             }),
             Some(field) => types
                 .last_mut()
@@ -260,17 +275,32 @@ fn parse() -> Schema {
     }
     let json_names: Vec<_> = (0..types.len()).map(|i| json_names(&types, i)).collect();
     for (ty, names) in types.iter_mut().zip(json_names) {
+        ty.flat = names
+            .iter()
+            .map(|(_, index, owner)| (*index, *owner))
+            .collect();
+        ty.wire = wire_order(&ty.fields);
         ty.by_json = names.into_iter().map(|(n, i, o)| (n, (i, o))).collect();
     }
     let kinds = KINDS.lines().map(|line| {
         let mut words = line.split(' ');
-        let mut word = || words.next().unwrap_or_else(|| panic!("kinds.tbl: short line: {line}"));
+        let mut word = || {
+            words
+                .next()
+                .unwrap_or_else(|| panic!("kinds.tbl: short line: {line}"))
+        };
         let (group, version, kind, name) = (word(), word(), word(), word());
         let group = if group == "-" { "" } else { group };
-        let ty = by_name.get(name).unwrap_or_else(|| panic!("kinds.tbl: no type {name}"));
+        let ty = by_name
+            .get(name)
+            .unwrap_or_else(|| panic!("kinds.tbl: no type {name}"));
         ((group, version, kind), *ty)
     });
-    Schema { kinds: kinds.collect(), types, by_name }
+    Schema {
+        kinds: kinds.collect(),
+        types,
+        by_name,
+    }
 }
 
 fn json_names(types: &[Type], index: usize) -> Vec<(&'static str, u32, TypeRef)> {
@@ -290,13 +320,28 @@ fn json_names(types: &[Type], index: usize) -> Vec<(&'static str, u32, TypeRef)>
     names
 }
 
+fn wire_order(fields: &[Field]) -> Vec<u32> {
+    let numbered = (0u32..).zip(fields).filter(|(_, field)| field.number > 0);
+    let mut order: Vec<_> = numbered
+        .map(|(index, field)| (field.number, index))
+        .collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, index)| index).collect()
+}
+
 fn parse_field(line: &'static str, by_name: &HashMap<&'static str, TypeRef>) -> Field {
     let mut words = line.split(' ');
-    let mut word = || words.next().unwrap_or_else(|| panic!("schema.tbl: short line: {line}"));
+    let mut word = || {
+        words
+            .next()
+            .unwrap_or_else(|| panic!("schema.tbl: short line: {line}"))
+    };
     let (name, number, ty) = (word(), word(), word());
     let mut field = Field {
         name: if name == "-" { "" } else { name },
-        number: number.parse().unwrap_or_else(|_| panic!("schema.tbl: bad number: {line}")),
+        number: number
+            .parse()
+            .unwrap_or_else(|_| panic!("schema.tbl: bad number: {line}")),
         ty: parse_type(ty, by_name),
         pointer: false,
         omit_empty: false,
@@ -306,6 +351,7 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, TypeRef>) -> 
         patch: PatchStrategy::default(),
         list: None,
         map_atomic: false,
+        map_granular: false,
         default: None,
     };
     for flag in words {
@@ -320,7 +366,8 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, TypeRef>) -> 
             },
             Some(("patch", value)) => field.patch = parse_patch(value),
             Some(("list", value)) => field.list = Some(parse_list(value)),
-            Some(("map", value)) => field.map_atomic = value == "atomic",
+            Some(("map", "atomic")) => field.map_atomic = true,
+            Some(("map", "granular")) => field.map_granular = true,
             Some(("default", value)) => field.default = Some(value),
             Some(_) => panic!("schema.tbl: flag {flag}: {line}"),
         }
@@ -358,7 +405,9 @@ fn parse_type(text: &'static str, by_name: &HashMap<&'static str, TypeRef>) -> F
         return FieldType::Map(Box::new(parse_type(inner, by_name)));
     }
     if let Some(name) = text.strip_prefix('@') {
-        let ty = by_name.get(name).unwrap_or_else(|| panic!("schema.tbl: no type {name}"));
+        let ty = by_name
+            .get(name)
+            .unwrap_or_else(|| panic!("schema.tbl: no type {name}"));
         return FieldType::Object(*ty);
     }
     FieldType::Scalar(match text {
