@@ -1,0 +1,386 @@
+//! One request: from the wire to an answer.
+//!
+//! The stages stand in upstream's order: who asks, may they, is there room, what is asked, answer.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use kinds::resources::{self, Resource};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::discovery::Discovery;
+use crate::metrics::{Metrics, RequestLabels};
+use crate::negotiate::{self, Accepted};
+use crate::request::{self, Query};
+use crate::rest::{Api, Call, Reply, User};
+use crate::status::{ApiError, Result};
+use crate::view;
+
+/// Upstream's limits: body size, time for a request, requests at once.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_READS: usize = 400;
+const MAX_WRITES: usize = 200;
+/// How long a request waits for its turn (upstream: a quarter of the request timeout).
+const QUEUE_WAIT: Duration = Duration::from_secs(15);
+
+/// Paths anybody may read.
+const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
+
+/// What answers requests.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) api: Arc<Api>,
+    pub(crate) discovery: Discovery,
+    pub(crate) metrics: Metrics,
+    pub(crate) anonymous: bool,
+    pub(crate) ready: tokio::sync::watch::Receiver<bool>,
+    reads: Semaphore,
+    writes: Semaphore,
+    resources: HashMap<(&'static str, &'static str, &'static str), &'static Resource>,
+}
+
+impl App {
+    /// An application over an API.
+    pub(crate) fn new(
+        api: Arc<Api>,
+        discovery: Discovery,
+        anonymous: bool,
+        ready: tokio::sync::watch::Receiver<bool>,
+    ) -> App {
+        App {
+            api,
+            discovery,
+            metrics: Metrics::default(),
+            anonymous,
+            ready,
+            reads: Semaphore::new(MAX_READS),
+            writes: Semaphore::new(MAX_WRITES),
+            resources: resources::all()
+                .iter()
+                .map(|r| ((r.gv.group, r.gv.version, r.plural), r))
+                .collect(),
+        }
+    }
+
+    /// Answers a request; never fails, whatever comes in.
+    pub(crate) async fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        user: Option<User>,
+    ) -> Result<Response<Body>, Infallible> {
+        let headers = request.headers().clone();
+        let pretty = Query::parse(request.uri().query())
+            .get("pretty")
+            .map(str::to_owned);
+        let caught = AssertUnwindSafe(self.route(request, user))
+            .catch_unwind()
+            .await;
+        let outcome = caught
+            .unwrap_or_else(|_| Err(ApiError::internal("a bug in the server; its log says more")));
+        let mut response =
+            outcome.unwrap_or_else(|error| error_response(&error, &headers, pretty.as_deref()));
+        if response.body().is_large()
+            && accepts_gzip(&headers)
+            && !response.headers().contains_key(CONTENT_ENCODING)
+        {
+            response
+                .headers_mut()
+                .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+                .headers_mut()
+                .append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            response = response.map(Body::gzip);
+        }
+        let audit_id = uuid::Uuid::new_v4().to_string();
+        if let Ok(value) = HeaderValue::from_str(&audit_id) {
+            response.headers_mut().insert("audit-id", value);
+        }
+        let headers = response.headers_mut();
+        headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache, private"));
+        Ok(response)
+    }
+
+    async fn route(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        user: Option<User>,
+    ) -> Result<Response<Body>> {
+        let path = request.uri().path().to_owned();
+        let user = self.authenticate(&path, user)?;
+        // Authorization stands here: the user, the verb and the path are known.
+        match request::parse_path(&path) {
+            Some(parsed) => self.resource(request, parsed, user).await,
+            None => self.page(&request, &path).await,
+        }
+    }
+
+    fn authenticate(&self, path: &str, user: Option<User>) -> Result<User> {
+        let is_public = PUBLIC
+            .iter()
+            .any(|p| path == *p || path.starts_with(&format!("{p}/")));
+        match user {
+            Some(user) => Ok(user),
+            None if self.anonymous || is_public => Ok(User {
+                name: "system:anonymous".into(),
+                groups: vec!["system:unauthenticated".into()],
+            }),
+            None => Err(ApiError::unauthorized()),
+        }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        path: request::ResourcePath,
+        user: User,
+    ) -> Result<Response<Body>> {
+        let key = (
+            path.group.as_str(),
+            path.version.as_str(),
+            path.resource.as_str(),
+        );
+        let resource = *self
+            .resources
+            .get(&key)
+            .ok_or_else(ApiError::no_such_path)?;
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query());
+        let mut call = Call {
+            resource,
+            path,
+            method: parts.method,
+            query,
+            headers: parts.headers,
+            body: Bytes::new(),
+            user,
+            asks_for_reset: false,
+        };
+        let labels = labels(&call);
+        let started = Instant::now();
+        let outcome = if call.is_watch() {
+            self.watch(&call).await
+        } else {
+            let timed = tokio::time::timeout(REQUEST_TIMEOUT, self.answer(&mut call, body));
+            timed.await.unwrap_or_else(|_| {
+                Err(ApiError::timeout(
+                    "request did not complete within the allotted timeout",
+                ))
+            })
+        };
+        let code = outcome
+            .as_ref()
+            .map_or_else(|e| e.code, |r| r.code)
+            .as_u16();
+        self.metrics
+            .finished(&labels, code, started.elapsed().as_secs_f64());
+        outcome.map(response)
+    }
+
+    async fn answer(&self, call: &mut Call, body: Incoming) -> Result<Reply> {
+        let mutating = !matches!(call.method, Method::GET | Method::HEAD);
+        call.body = read_body(body).await?;
+        let room = if mutating { &self.writes } else { &self.reads };
+        let turn = tokio::time::timeout(QUEUE_WAIT, room.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(ApiError::too_many_requests(
+                "the server has received too many requests and has asked us to try again later",
+                1,
+            ));
+        };
+        let gauge = self.metrics.inflight(mutating);
+        gauge.inc();
+        let outcome = self.api.call(call).await;
+        gauge.dec();
+        outcome
+    }
+
+    async fn watch(self: &Arc<Self>, call: &Call) -> Result<Reply> {
+        let mut reply = self.api.call(call).await?;
+        if let Body::Stream(stream) = reply.body {
+            let counted = Counted::new(Arc::clone(self));
+            reply.body = Body::Stream(Box::pin(futures::StreamExt::map(stream, move |bytes| {
+                let _ = &counted;
+                bytes
+            })));
+        }
+        Ok(reply)
+    }
+}
+
+/// One watch in the gauge, for as long as it lives.
+struct Counted(Arc<App>);
+
+impl Counted {
+    fn new(app: Arc<App>) -> Counted {
+        app.metrics.watches.inc();
+        Counted(app)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.metrics.watches.dec();
+    }
+}
+
+async fn read_body(body: Incoming) -> Result<Bytes> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )),
+        Err(error) => Err(ApiError::bad_request(format!(
+            "the request body could not be read: {error}"
+        ))),
+    }
+}
+
+fn labels(call: &Call) -> RequestLabels {
+    let verb = match call.verb() {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" if negotiate::body_media(&call.headers) == "application/apply-patch+yaml" => {
+            "APPLY"
+        }
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        _ => "other",
+    };
+    let scope = match (&call.path.name, &call.path.namespace) {
+        (Some(_), _) => "resource",
+        (None, Some(_)) => "namespace",
+        (None, None) => "cluster",
+    };
+    let gv = call.resource.gv;
+    RequestLabels {
+        verb,
+        group: gv.group,
+        version: gv.version,
+        resource: call.resource.plural,
+        scope,
+    }
+}
+
+fn response(reply: Reply) -> Response<Body> {
+    let mut response = Response::new(reply.body);
+    *response.status_mut() = reply.code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
+    for text in limited(&reply.warnings) {
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quoted(&text))) {
+            headers.append(http::header::WARNING, value);
+        }
+    }
+    response
+}
+
+// Upstream sends at most 4 KiB of warnings, cut to 256 characters each beyond that.
+fn limited(warnings: &[String]) -> Vec<String> {
+    let total: usize = warnings.iter().map(|w| w.chars().count()).sum();
+    let mut room = 4096_usize;
+    let mut out = Vec::new();
+    for warning in warnings {
+        let text: String = if total > 4096 {
+            warning.chars().take(256).collect()
+        } else {
+            warning.clone()
+        };
+        let Some(rest) = room.checked_sub(text.chars().count()) else {
+            break;
+        };
+        room = rest;
+        out.push(text);
+    }
+    out
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars().filter(|c| !c.is_control()) {
+        if c == '"' || c == '\\' {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+    out
+}
+
+fn error_response(error: &ApiError, headers: &HeaderMap, pretty: Option<&str>) -> Response<Body> {
+    let accepted = negotiate::accept(headers, pretty, true).unwrap_or(Accepted::JSON);
+    let accepted = Accepted {
+        shape: negotiate::Shape::Object,
+        ..accepted
+    };
+    let mut response = Response::new(Body::from(view::encode(&error.to_value(), accepted)));
+    *response.status_mut() = error.code;
+    let out = response.headers_mut();
+    out.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static(accepted.format.media_type()),
+    );
+    if let Some(seconds) = error.retry_after {
+        out.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let text = headers
+        .get(ACCEPT_ENCODING)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    text.split(',').any(|part| {
+        part.split(';')
+            .next()
+            .is_some_and(|name| name.trim() == "gzip")
+    })
+}
+
+pub(crate) fn text_page(
+    code: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_quoted_and_bounded() {
+        assert_eq!(quoted("unknown field \"a\""), "\"unknown field \\\"a\\\"\"");
+        let many = vec!["x".repeat(1000); 100];
+        let sent = limited(&many);
+        assert!(sent.iter().all(|w| w.len() == 256));
+        assert!(sent.iter().map(String::len).sum::<usize>() <= 4096);
+    }
+}

@@ -1,0 +1,294 @@
+//! GET on a collection: one consistent state, in pages if asked for.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use store::Store;
+
+use crate::cache::{Cache, Collection};
+use crate::request::{ListOptions, VersionMatch};
+use crate::select::Selection;
+use crate::status::{ApiError, Result};
+use crate::stored::Stored;
+use crate::view::ListMeta;
+
+/// A page of objects and the list's metadata.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Selected objects in key order.
+    pub(crate) items: Vec<Arc<Stored>>,
+    /// Metadata.
+    pub(crate) meta: ListMeta,
+}
+
+/// A place in a list: the revision it is pinned to and the key after which it goes on.
+#[derive(Debug, PartialEq, Eq)]
+struct Token {
+    /// `None` goes on at the newest revision.
+    revision: Option<u64>,
+    /// Key inside the collection.
+    after: String,
+}
+
+impl Token {
+    // Upstream's form, so that nothing breaks if a client looks inside.
+    fn encode(&self) -> String {
+        let revision = self
+            .revision
+            .map_or(-1, |r| i64::try_from(r).unwrap_or(i64::MAX));
+        let start = format!("{}\u{0}", self.after);
+        let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start});
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(text: &str) -> Result<Token> {
+        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD
+            .decode(text.trim_end_matches('='))
+            .map_err(|e| bad(&e.to_string()))?;
+        let token: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+        if token["v"] != "meta.k8s.io/v1" {
+            return Err(bad("server does not recognize this encoded version"));
+        }
+        let start = token["start"].as_str().unwrap_or_default();
+        let after = start.trim_end_matches('\u{0}');
+        if after.is_empty() || after.split('/').any(|part| part == ".." || part == ".") {
+            return Err(bad("incorrect encoded start resourceVersion"));
+        }
+        let revision = match token["rv"].as_i64() {
+            Some(0) | None => {
+                return Err(bad(
+                    "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+                ));
+            }
+            Some(n) => u64::try_from(n).ok(),
+        };
+        Ok(Token {
+            revision,
+            after: after.to_owned(),
+        })
+    }
+}
+
+/// Lists what the options ask for.
+pub(crate) async fn list(
+    store: &dyn Store,
+    cache: &Cache,
+    collection: &Collection,
+    selection: &Selection,
+    options: &ListOptions,
+) -> Result<Page> {
+    if let Some(text) = &options.continue_token {
+        let token = Token::decode(text)?;
+        return match token.revision {
+            Some(revision) => exact(
+                store,
+                collection,
+                selection,
+                options.limit,
+                revision,
+                Some(&token.after),
+            )
+            .await
+            .map_err(|error| resume_hint(error, &token.after)),
+            None => {
+                cache.reach(store.revision().await?).await?;
+                Ok(newest(
+                    cache,
+                    collection,
+                    selection,
+                    options.limit,
+                    Some(&token.after),
+                ))
+            }
+        };
+    }
+    match options.version_match {
+        VersionMatch::Latest => cache.reach(store.revision().await?).await?,
+        VersionMatch::Any => {}
+        VersionMatch::NotOlderThan(revision) => cache.reach(revision).await?,
+        VersionMatch::Exact(revision) => {
+            cache.reach(revision).await?;
+            return exact(store, collection, selection, options.limit, revision, None).await;
+        }
+    }
+    // Upstream's cache ignores the limit for "any" reads.
+    let limit = if options.version_match == VersionMatch::Any {
+        0
+    } else {
+        options.limit
+    };
+    Ok(newest(cache, collection, selection, limit, None))
+}
+
+fn resume_hint(error: ApiError, after: &str) -> ApiError {
+    if error.reason != "Expired" {
+        return error;
+    }
+    let token = Token {
+        revision: None,
+        after: after.to_owned(),
+    }
+    .encode();
+    ApiError::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+         the results. Continuing with the provided token results in an inconsistent list - objects that were \
+         created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    )
+    .with_continue(token)
+}
+
+fn newest(
+    cache: &Cache,
+    collection: &Collection,
+    selection: &Selection,
+    limit: usize,
+    after: Option<&str>,
+) -> Page {
+    let reached = cache.revision();
+    if let Some(key) = selection.object_key() {
+        let found = collection
+            .get(&key)
+            .filter(|stored| selection.matches(&key, stored));
+        let revision = reached.max(found.as_ref().map_or(0, |s| s.revision));
+        let meta = ListMeta {
+            resource_version: revision,
+            ..ListMeta::default()
+        };
+        return Page {
+            items: found.into_iter().collect(),
+            meta,
+        };
+    }
+    let state = collection.objects(&selection.within(), after);
+    let resource_version = reached.max(state.revision);
+    paged(state.objects, selection, limit, resource_version)
+}
+
+fn paged(
+    objects: Vec<(Box<str>, Arc<Stored>)>,
+    selection: &Selection,
+    limit: usize,
+    resource_version: u64,
+) -> Page {
+    let total = objects.len();
+    let mut meta = ListMeta {
+        resource_version,
+        ..ListMeta::default()
+    };
+    let mut items = Vec::with_capacity(if limit == 0 { total } else { limit.min(total) });
+    let mut last = None;
+    for (position, (key, stored)) in objects.into_iter().enumerate() {
+        if !selection.matches(&key, &stored) {
+            continue;
+        }
+        if limit > 0 && items.len() == limit {
+            let after = last.unwrap_or_default();
+            meta.continue_token = Some(
+                Token {
+                    revision: Some(resource_version),
+                    after,
+                }
+                .encode(),
+            );
+            meta.remaining = selection.is_unfiltered().then_some(total - position);
+            break;
+        }
+        if limit > 0 {
+            last = Some(key.into_string());
+        }
+        items.push(stored);
+    }
+    Page { items, meta }
+}
+
+async fn exact(
+    store: &dyn Store,
+    collection: &Collection,
+    selection: &Selection,
+    limit: usize,
+    revision: u64,
+    after: Option<&str>,
+) -> Result<Page> {
+    let prefix = collection.prefix();
+    let within = format!("{prefix}{}", selection.within());
+    let end = end_of(&within);
+    let start = match after {
+        Some(key) if format!("{prefix}{key}").as_str() >= within.as_str() => {
+            format!("{prefix}{key}\0")
+        }
+        _ => within,
+    };
+    // Filtered pages may need to look at more keys than they return; the whole range is one read of
+    // the same revision, in memory for the embedded engine.
+    let fetch = if limit > 0 && selection.is_unfiltered() {
+        limit + 1
+    } else {
+        0
+    };
+    let range = store.range(&start, &end, fetch, Some(revision)).await?;
+    let count = range.count;
+    let mut objects = Vec::with_capacity(range.entries.len());
+    for kv in range.entries {
+        let stored = collection
+            .form
+            .adopt(&kv.value, kv.mod_revision)
+            .map_err(ApiError::internal)?;
+        objects.push((kv.key[prefix.len()..].into(), Arc::new(stored)));
+    }
+    let mut page = paged(objects, selection, limit, revision);
+    if page.meta.remaining.is_some() {
+        page.meta.remaining = Some(count - page.items.len());
+    }
+    Ok(page)
+}
+
+// The first key after all keys with this prefix; prefixes end in '/', whose successor is '0'.
+fn end_of(prefix: &str) -> String {
+    format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_round_trip() {
+        let pinned = Token {
+            revision: Some(12),
+            after: "default/a".into(),
+        };
+        assert_eq!(Token::decode(&pinned.encode()).expect("ours"), pinned);
+        let newest = Token {
+            revision: None,
+            after: "default/a".into(),
+        };
+        assert_eq!(Token::decode(&newest.encode()).expect("ours"), newest);
+    }
+
+    #[test]
+    fn foreign_tokens_are_refused() {
+        for text in [
+            "",
+            "!!",
+            "e30",
+            &URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":3,"start":"../x"}"#),
+        ] {
+            assert_eq!(
+                Token::decode(text).expect_err("foreign").code.as_u16(),
+                400,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_prefix_is_after_all_its_keys() {
+        let end = end_of("/registry/pods/a/");
+        assert!("/registry/pods/a/zzzz" < end.as_str());
+        assert!("/registry/pods/a-b/x" < "/registry/pods/a/" && end.as_str() < "/registry/pods/b/");
+    }
+}

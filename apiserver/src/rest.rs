@@ -1,0 +1,351 @@
+//! The verbs on stored resources.
+//!
+//! Every write goes the same way: decode, default, let the field manager see it, let the kind prepare
+//! it, validate, store on condition that nothing changed meanwhile. Where admission plugins will stand
+//! is marked by [`Api::admit`].
+
+mod create;
+mod delete;
+mod patch;
+mod read;
+pub(crate) mod scale;
+mod subresources;
+mod update;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use kinds::resources::Resource;
+use objects::managed;
+use serde_json::Value;
+use store::Store;
+
+use crate::admission::{self, Attributes};
+use crate::body::Body;
+use crate::cache::{Cache, Collection};
+use crate::clock::Clock;
+use crate::codec::Expected;
+use crate::request::{Query, ResourcePath, WriteOptions};
+use crate::services::Services;
+use crate::status::{ApiError, Result};
+use crate::stored::Stored;
+use crate::view::{RowObject, View};
+
+/// The API over one store.
+#[derive(Debug)]
+pub(crate) struct Api {
+    /// The store; nothing but this crate touches it.
+    pub(crate) store: Arc<dyn Store>,
+    /// Its contents in memory.
+    pub(crate) cache: Arc<Cache>,
+    /// Virtual IPs and node ports.
+    pub(crate) services: Services,
+    /// The time.
+    pub(crate) clock: Clock,
+    /// How long events live.
+    pub(crate) event_ttl: std::time::Duration,
+    /// Turns true when the server stops.
+    pub(crate) shutdown: tokio::sync::watch::Receiver<bool>,
+}
+
+/// Who asks. Authentication fills it in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct User {
+    /// Name.
+    pub(crate) name: String,
+    /// Groups.
+    pub(crate) groups: Vec<String>,
+}
+
+/// One request to a resource.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// The resource.
+    pub(crate) resource: &'static Resource,
+    /// The path, taken apart.
+    pub(crate) path: ResourcePath,
+    /// HTTP method.
+    pub(crate) method: Method,
+    /// Query options.
+    pub(crate) query: Query,
+    /// Headers.
+    pub(crate) headers: HeaderMap,
+    /// The body.
+    pub(crate) body: Bytes,
+    /// Who asks.
+    pub(crate) user: User,
+    /// The body asked to forget who manages which field.
+    pub(crate) asks_for_reset: bool,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// HTTP status.
+    pub(crate) code: StatusCode,
+    /// Content-Type.
+    pub(crate) content_type: &'static str,
+    /// Body.
+    pub(crate) body: Body,
+    /// Warnings for people.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Reply {
+    fn new(code: StatusCode, view: &View, body: Body) -> Reply {
+        Reply {
+            code,
+            content_type: view.content_type(),
+            body,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn with_warnings(mut self, warnings: Vec<String>) -> Reply {
+        self.warnings = warnings;
+        self
+    }
+}
+
+impl Call {
+    /// The verb, as authorization and metrics name it.
+    pub(crate) fn verb(&self) -> &'static str {
+        let named = self.path.name.is_some();
+        match self.method {
+            Method::GET | Method::HEAD if self.is_watch() => "watch",
+            Method::GET | Method::HEAD if named => "get",
+            Method::GET | Method::HEAD => "list",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if named => "delete",
+            Method::DELETE => "deletecollection",
+            _ => "",
+        }
+    }
+
+    /// Whether the request is a watch.
+    pub(crate) fn is_watch(&self) -> bool {
+        let collection = self.path.name.is_none() || self.path.legacy_watch;
+        collection
+            && self.path.subresource.is_none()
+            && (self.path.legacy_watch || self.query.flag("watch"))
+    }
+
+    fn view(&self) -> Result<View> {
+        self.view_of(!self.resource.is_virtual)
+    }
+
+    fn view_of(&self, transforms: bool) -> Result<View> {
+        let accepted =
+            crate::negotiate::accept(&self.headers, self.query.get("pretty"), transforms)?;
+        let row_object = RowObject::parse(self.query.get("includeObject"))?;
+        Ok(View {
+            resource: self.resource,
+            accepted,
+            row_object,
+        })
+    }
+
+    fn write_options(&self) -> Result<WriteOptions> {
+        let agent = self
+            .headers
+            .get(http::header::USER_AGENT)
+            .and_then(|v| v.to_str().ok());
+        WriteOptions::parse(&self.query, agent.unwrap_or_default())
+    }
+
+    fn expected(&self) -> Expected {
+        Expected {
+            gv: self.resource.gv,
+            kind: self.resource.kind,
+            ty: self.resource.ty,
+        }
+    }
+
+    fn namespace(&self) -> &str {
+        self.path.namespace()
+    }
+}
+
+impl Api {
+    /// Answers a request to a resource.
+    pub(crate) async fn call(&self, call: &Call) -> Result<Reply> {
+        let verb = call.verb();
+        match call.path.subresource.as_deref() {
+            Some(name) => {
+                let known = call
+                    .resource
+                    .subresource(name)
+                    .ok_or_else(ApiError::no_such_path)?;
+                if !known.verbs.contains(&verb) {
+                    return Err(ApiError::method_not_allowed(verb, call.resource));
+                }
+                self.call_subresource(call, name, verb).await
+            }
+            None if call.path.rest.is_some() => Err(ApiError::no_such_path()),
+            None if !call.resource.allows(verb) => {
+                Err(ApiError::method_not_allowed(verb, call.resource))
+            }
+            None if call.resource.is_virtual => self.call_virtual(call).await,
+            None => self.call_stored(call, verb).await,
+        }
+    }
+
+    async fn call_stored(&self, call: &Call, verb: &str) -> Result<Reply> {
+        let scoped = call.path.namespace.is_some();
+        let write = !matches!(verb, "list" | "watch" | "deletecollection");
+        if call.resource.namespaced && !scoped && write {
+            return Err(ApiError::no_such_path());
+        }
+        if !call.resource.namespaced && scoped {
+            return Err(ApiError::no_such_path());
+        }
+        match verb {
+            "get" => self.get(call).await,
+            "list" => self.list(call).await,
+            "watch" => self.watch(call).await,
+            "create" => self.create(call).await,
+            "update" => self.update(call, "").await,
+            "patch" => self.patch(call, "").await,
+            "delete" => self.delete(call).await,
+            _ => self.delete_collection(call).await,
+        }
+    }
+
+    /// The collection that stores a resource.
+    pub(crate) fn collection(&self, resource: &Resource) -> Result<&Arc<Collection>> {
+        self.cache
+            .collection(resource)
+            .ok_or_else(|| ApiError::internal(format!("{} has no storage", resource.qualified())))
+    }
+
+    /// The newest state of an object, straight from the store.
+    pub(crate) async fn fetch(&self, collection: &Collection, key: &str) -> Result<Option<Stored>> {
+        let Some(kv) = self.store.get(key).await? else {
+            return Ok(None);
+        };
+        let stored = collection
+            .form
+            .adopt(&kv.value, kv.mod_revision)
+            .map_err(ApiError::internal)?;
+        Ok(Some(stored))
+    }
+
+    /// The newest state of a named object, or 404.
+    pub(crate) async fn must_fetch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Stored> {
+        let collection = self.collection(resource)?;
+        let key = collection.key(namespace, name);
+        self.fetch(collection, &key)
+            .await?
+            .ok_or_else(|| ApiError::not_found(resource, name))
+    }
+
+    /// The place of admission: mutating plugins see the object before validation.
+    async fn admit(&self, call: &Call, verb: &str, object: &mut Value) -> Result<()> {
+        admission::admit(self, &Attributes { call, verb }, object).await
+    }
+
+    /// Lets the field manager see a write that carries a whole object.
+    fn track(
+        &self,
+        call: &Call,
+        options: &WriteOptions,
+        subresource: &str,
+        live: Option<&Value>,
+        new: &mut Value,
+    ) {
+        let (api_version, time) = (call.resource.gv.to_string(), self.clock.seconds());
+        let filter = tracked_fields(call.resource, subresource);
+        let request = managed::Request {
+            manager: &options.field_manager,
+            api_version: &api_version,
+            kind: call.resource.kind,
+            subresource,
+            time: &time,
+            force: options.force,
+            reset: call.asks_for_reset,
+            filter: &filter,
+        };
+        managed::update(call.resource.ty, live, new, &request);
+    }
+
+    /// Counts what existing services hold.
+    pub(crate) fn load_services(&self) {
+        let services = kinds::resources::find("", "v1", "services").expect("in the table");
+        let Ok(collection) = self.collection(services) else {
+            return;
+        };
+        let existing: Vec<Value> = collection
+            .objects("", None)
+            .objects
+            .iter()
+            .map(|(_, service)| service.value())
+            .collect();
+        self.services.load(existing.iter());
+    }
+}
+
+// What an endpoint cannot own: the status on the main resource, all but status and metadata on /status
+// (upstream's reset fields); scale owns the replicas and nothing else.
+fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
+    match subresource {
+        "" if resource.subresource("status").is_some() => {
+            managed::Filter::without_fields(["status"])
+        }
+        "status" => managed::Filter::without_fields(["spec"]),
+        _ => managed::Filter::default(),
+    }
+}
+
+/// An object in the normal form of its type.
+pub(crate) fn normal_form(resource: &Resource, object: Value) -> Result<Value> {
+    let normal = objects::normalize::normalize(resource.ty, object);
+    Ok(normal
+        .map_err(|e| ApiError::bad_request(e.to_string()))?
+        .value)
+}
+
+/// Brings an object from the version of a request into the stored one.
+fn to_stored(resource: &Resource, object: &Value) -> Value {
+    let mut object = object.clone();
+    if resource.gv != resource.stored {
+        kinds::convert::convert(&mut object, resource.gv, resource.stored, resource.kind);
+    }
+    object
+}
+
+/// Validation of a new object, as an error.
+fn check_create(resource: &Resource, object: &Value) -> Result<()> {
+    let errors = kinds::validation::create(resource, object);
+    as_invalid(resource, object, errors)
+}
+
+/// Validation of a changed object, as an error.
+fn check_update(resource: &Resource, new: &Value, old: &Value, subresource: &str) -> Result<()> {
+    let errors = kinds::validation::update(resource, new, old, subresource);
+    as_invalid(resource, new, errors)
+}
+
+fn as_invalid(resource: &Resource, object: &Value, errors: kinds::field::Errors) -> Result<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    Err(ApiError::invalid(
+        resource.gv.group,
+        resource.kind,
+        name,
+        &errors,
+    ))
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}

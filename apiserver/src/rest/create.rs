@@ -1,0 +1,251 @@
+//! POST on a collection.
+
+use http::StatusCode;
+use kinds::strategy;
+use rand::seq::IndexedRandom as _;
+use serde_json::Value;
+use store::{Change, Expect, Written};
+
+use super::{Api, Call, Reply, check_create, text, to_stored};
+use crate::cache::Collection;
+use crate::codec;
+use crate::request::WriteOptions;
+use crate::status::{ApiError, Result};
+use crate::stored::Stored;
+
+/// Fields a client cannot set on a new object.
+const SYSTEM_FIELDS: [&str; 5] = [
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+];
+/// Upstream's name generator: a prefix of at most 58 characters and five of these.
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const MAX_PREFIX: usize = 58;
+/// How often a generated name that is taken is generated anew.
+const NAME_ATTEMPTS: usize = 8;
+
+impl Api {
+    pub(super) async fn create(&self, call: &Call) -> Result<Reply> {
+        let view = call.view()?;
+        let options = call.write_options()?;
+        if call.path.name.is_some() {
+            return Err(ApiError::method_not_allowed("create", call.resource));
+        }
+        let mut warnings = Vec::new();
+        let object = codec::object(
+            &call.headers,
+            &call.body,
+            call.expected(),
+            options.field_validation,
+            &mut warnings,
+        )?;
+        let stored = self
+            .create_object(call, object, &options, &mut warnings)
+            .await?;
+        Ok(Reply::new(StatusCode::CREATED, &view, view.stored(&stored)).with_warnings(warnings))
+    }
+
+    /// Creates an object that has been decoded; the rest of the way is the same for POST, PUT that
+    /// creates, and apply.
+    pub(super) async fn create_object(
+        &self,
+        call: &Call,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Stored> {
+        self.own(call, &mut object)?;
+        dedupe_owners(&mut object, warnings);
+        kinds::defaults::apply(call.resource.ty, &mut object);
+        if object["metadata"].get("managedFields").is_none() || call.method != http::Method::PATCH {
+            self.track(call, options, "", None, &mut object);
+        }
+        let generated =
+            text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
+        let attempts = if generated { NAME_ATTEMPTS } else { 1 };
+        let collection = self.collection(call.resource)?;
+        for _ in 0..attempts {
+            let mut candidate = object.clone();
+            if generated {
+                candidate["metadata"]["name"] = generate_name(text(&object, "generateName")).into();
+            }
+            self.finish(call, &mut candidate).await?;
+            if let Some(stored) = self.insert(call, collection, candidate, options).await? {
+                return Ok(stored);
+            }
+        }
+        Err(match generated {
+            true => ApiError::generated_name_taken(call.resource, text(&object, "generateName")),
+            false => ApiError::already_exists(call.resource, text(&object, "name")),
+        })
+    }
+
+    // Takes possession: system fields are ours, the namespace is the path's.
+    fn own(&self, call: &Call, object: &mut Value) -> Result<()> {
+        let Some(metadata) = object["metadata"].as_object_mut() else {
+            return Err(ApiError::bad_request("metadata is not an object"));
+        };
+        if metadata
+            .get("resourceVersion")
+            .is_some_and(|v| v != "" && v != "0")
+        {
+            return Err(ApiError::internal(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        metadata.remove("resourceVersion");
+        for field in SYSTEM_FIELDS {
+            metadata.remove(field);
+        }
+        let namespace = metadata
+            .get("namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if !namespace.is_empty() && namespace != call.namespace() {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if call.resource.namespaced {
+            metadata.insert("namespace".into(), call.namespace().into());
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, call: &Call, object: &mut Value) -> Result<()> {
+        object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
+        object["metadata"]["creationTimestamp"] = self.clock.seconds().into();
+        self.admit(call, "create", object).await?;
+        strategy::prepare_create(call.resource, object);
+        crate::admission::stamp_requester(call, object);
+        Ok(())
+    }
+
+    async fn insert(
+        &self,
+        call: &Call,
+        collection: &Collection,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Option<Stored>> {
+        let mut object = super::normal_form(call.resource, object)?;
+        let lease = self
+            .services
+            .allocate(self, call.resource, &mut object, None, options.dry_run)
+            .await?;
+        let checked = check_name(&object).and_then(|()| check_create(call.resource, &object));
+        let outcome = match checked {
+            Ok(()) => self.put_new(call, collection, &object, options).await,
+            Err(error) => Err(error),
+        };
+        if !matches!(outcome, Ok(Some(_))) || options.dry_run {
+            self.services.give_back(self, lease).await;
+        }
+        outcome
+    }
+
+    async fn put_new(
+        &self,
+        call: &Call,
+        collection: &Collection,
+        object: &Value,
+        options: &WriteOptions,
+    ) -> Result<Option<Stored>> {
+        let key = collection.key(text(object, "namespace"), text(object, "name"));
+        let value = collection.form.encode(&to_stored(call.resource, object));
+        if options.dry_run {
+            let taken = self.store.get(&key).await?.is_some();
+            return match taken {
+                true => Ok(None),
+                false => Ok(Some(
+                    collection
+                        .form
+                        .adopt(&value, 0)
+                        .map_err(ApiError::internal)?,
+                )),
+            };
+        }
+        let ttl = (call.resource.kind == "Event").then_some(self.event_ttl);
+        match self
+            .store
+            .write(
+                &key,
+                Expect::Absent,
+                Change::Put {
+                    value: value.clone(),
+                    ttl,
+                },
+            )
+            .await?
+        {
+            Written::Done(revision) => Ok(Some(
+                collection
+                    .form
+                    .adopt(&value, revision)
+                    .map_err(ApiError::internal)?,
+            )),
+            Written::Conflict(_) => Ok(None),
+        }
+    }
+}
+
+// A name must be usable as a path segment whatever the kind's own rule says.
+fn check_name(object: &Value) -> Result<()> {
+    let name = text(object, "name");
+    if name == "." || name == ".." || name.contains('/') || name.contains('%') {
+        return Err(ApiError::unprocessable(format!(
+            "metadata.name: Invalid value: {name:?}: may not be '.', '..' or contain '/' or '%'"
+        ))
+        .cause(
+            "FieldValueInvalid",
+            "may not be '.', '..' or contain '/' or '%'",
+            "metadata.name",
+        ));
+    }
+    Ok(())
+}
+
+fn generate_name(prefix: &str) -> String {
+    let mut rng = rand::rng();
+    let cut: String = prefix.chars().take(MAX_PREFIX).collect();
+    let suffix = (0..5).map(|_| *SUFFIX_ALPHABET.choose(&mut rng).unwrap_or(&b'x') as char);
+    cut.chars().chain(suffix).collect()
+}
+
+fn dedupe_owners(object: &mut Value, warnings: &mut Vec<String>) {
+    let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else {
+        return;
+    };
+    let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
+    let before = owners.len();
+    owners.retain(|owner| {
+        let fresh = !seen.contains(owner);
+        if fresh {
+            seen.push(owner.clone());
+        }
+        fresh
+    });
+    if owners.len() < before {
+        warnings.push(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, \
+             and may reject such requests as early as 1.24; please fix your requests"
+                .into(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_keep_the_prefix_and_stay_short() {
+        let name = generate_name(&"x".repeat(100));
+        assert_eq!(name.len(), 63);
+        assert!(generate_name("web-").starts_with("web-"));
+        assert_ne!(generate_name("a"), generate_name("a"));
+    }
+}

@@ -1,0 +1,73 @@
+//! get, list, watch.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::{Api, Call, Reply};
+use crate::request::{ListOptions, VersionMatch};
+use crate::select::Selection;
+use crate::status::{ApiError, Result};
+use crate::{list, watch};
+
+impl Api {
+    pub(super) async fn get(&self, call: &Call) -> Result<Reply> {
+        let view = call.view()?;
+        let options = ListOptions::parse(&call.query, false)?;
+        match options.version_match {
+            VersionMatch::NotOlderThan(revision) | VersionMatch::Exact(revision) => {
+                self.cache.reach(revision).await?;
+            }
+            VersionMatch::Any | VersionMatch::Latest => {}
+        }
+        let stored = self
+            .must_fetch(call.resource, call.namespace(), call.path.name())
+            .await?;
+        Ok(Reply::new(StatusCode::OK, &view, view.stored(&stored)))
+    }
+
+    pub(super) async fn list(&self, call: &Call) -> Result<Reply> {
+        let view = call.view()?;
+        let options = ListOptions::parse(&call.query, false)?;
+        let selection = Selection::parse(call.resource, call.namespace(), None, &options)?;
+        let collection = self.collection(call.resource)?;
+        let page = list::list(&*self.store, &self.cache, collection, &selection, &options).await?;
+        Ok(Reply::new(
+            StatusCode::OK,
+            &view,
+            view.list(page.items, &page.meta),
+        ))
+    }
+
+    pub(super) async fn watch(&self, call: &Call) -> Result<Reply> {
+        let view = call.view()?;
+        if view.accepted.format == crate::negotiate::Format::Yaml {
+            return Err(ApiError::not_acceptable(
+                "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+            ));
+        }
+        let options = ListOptions::parse(&call.query, true)?;
+        let selection = Selection::parse(
+            call.resource,
+            call.namespace(),
+            call.path.name.as_deref(),
+            &options,
+        )?;
+        match (options.resource_version, options.send_initial_events) {
+            (None, _) => self.cache.reach(self.store.revision().await?).await?,
+            (Some(revision), Some(true)) => self.cache.reach(revision).await?,
+            _ => {}
+        }
+        let source = watch::Source {
+            cache: Arc::clone(&self.cache),
+            collection: Arc::clone(self.collection(call.resource)?),
+            shutdown: self.shutdown.clone(),
+        };
+        let body = watch::start(source, view, selection, &options)?;
+        let mut reply = Reply::new(StatusCode::OK, &view, body);
+        if view.accepted.format == crate::negotiate::Format::Protobuf {
+            reply.content_type = "application/vnd.kubernetes.protobuf;stream=watch";
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,333 @@
+//! PUT, and the loop that every change of an existing object goes through.
+
+use http::StatusCode;
+use kinds::field::{Errors, Path};
+use kinds::strategy;
+use serde_json::Value;
+use store::{Change, Expect, Written};
+
+use super::{Api, Call, Reply, check_update, text, to_stored};
+use crate::cache::Collection;
+use crate::codec;
+use crate::request::WriteOptions;
+use crate::status::{ApiError, Result};
+use crate::stored::Stored;
+use crate::view::View;
+
+/// How often an unconditional change is tried again when others change the object meanwhile.
+const ATTEMPTS: usize = 20;
+
+/// What a change of an object led to.
+#[derive(Debug)]
+pub(super) enum Changed {
+    /// The object as it now is (or would be, on a dry run).
+    To(Stored),
+    /// The change let go of the last finalizer of a dying object; this was its last state.
+    Gone(Stored),
+}
+
+impl Changed {
+    pub(super) fn stored(&self) -> &Stored {
+        match self {
+            Changed::To(stored) | Changed::Gone(stored) => stored,
+        }
+    }
+}
+
+impl Api {
+    pub(super) async fn update(&self, call: &Call, subresource: &str) -> Result<Reply> {
+        let view = call.view()?;
+        let options = call.write_options()?;
+        let mut warnings = Vec::new();
+        let mut object = codec::object(
+            &call.headers,
+            &call.body,
+            call.expected(),
+            options.field_validation,
+            &mut warnings,
+        )?;
+        check_identity(call, &mut object)?;
+        kinds::defaults::apply(call.resource.ty, &mut object);
+        let outcome = self
+            .change(call, subresource, &options, |_| Ok(object.clone()))
+            .await;
+        let reply = match outcome {
+            Err(error)
+                if error.reason == "NotFound" && self.may_create(call, subresource, &object)? =>
+            {
+                strip_version(&mut object);
+                let stored = self
+                    .create_object(call, object, &options, &mut warnings)
+                    .await?;
+                Reply::new(StatusCode::CREATED, &view, view.stored(&stored))
+            }
+            other => Reply::new(StatusCode::OK, &view, view.stored(other?.stored())),
+        };
+        Ok(reply.with_warnings(warnings))
+    }
+
+    fn may_create(&self, call: &Call, subresource: &str, object: &Value) -> Result<bool> {
+        let allowed = subresource.is_empty() && strategy::of(call.resource).create_on_update;
+        let uid = text(object, "uid");
+        if allowed && !uid.is_empty() {
+            let why =
+                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+            return Err(ApiError::conflict(call.resource, call.path.name(), &why));
+        }
+        Ok(allowed)
+    }
+
+    /// Changes an object: `make` turns the present state into the wanted one. Runs until the write
+    /// meets the state it was made from; a wanted state that names a resourceVersion is tried once.
+    pub(super) async fn change(
+        &self,
+        call: &Call,
+        subresource: &str,
+        options: &WriteOptions,
+        make: impl Fn(&Value) -> Result<Value>,
+    ) -> Result<Changed> {
+        let collection = self.collection(call.resource)?;
+        let name = call.path.name();
+        let key = collection.key(call.namespace(), name);
+        let view = View {
+            resource: call.resource,
+            accepted: crate::negotiate::Accepted::JSON,
+            row_object: crate::view::RowObject::None,
+        };
+        for _ in 0..ATTEMPTS {
+            let current = self.fetch(collection, &key).await?;
+            let current = current.ok_or_else(|| ApiError::not_found(call.resource, name))?;
+            let old = view.convert(current.value());
+            let mut new = make(&old)?;
+            let pinned = check_version(call, &new, &old)?;
+            self.settle(call, subresource, options, &mut new, &old)
+                .await?;
+            match self
+                .store_change(
+                    call,
+                    subresource,
+                    collection,
+                    &key,
+                    options,
+                    new,
+                    &old,
+                    &current,
+                )
+                .await?
+            {
+                Some(changed) => return Ok(changed),
+                None if pinned => return Err(ApiError::modified(call.resource, name)),
+                None => {}
+            }
+        }
+        Err(ApiError::modified(call.resource, name))
+    }
+
+    // Brings a wanted state into the form it would be stored in.
+    async fn settle(
+        &self,
+        call: &Call,
+        subresource: &str,
+        options: &WriteOptions,
+        new: &mut Value,
+        old: &Value,
+    ) -> Result<()> {
+        carry_over(new, old);
+        if !super::patch::is_apply(call) {
+            self.track(call, options, subresource, Some(old), new);
+        }
+        self.admit(call, "update", new).await?;
+        strategy::prepare_update(call.resource, subresource, new, old);
+        *new = super::normal_form(call.resource, std::mem::take(new))?;
+        objects::managed::keep_times_if_unchanged(old, new);
+        Ok(())
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of `change`, cut out for reading"
+    )]
+    async fn store_change(
+        &self,
+        call: &Call,
+        subresource: &str,
+        collection: &Collection,
+        key: &str,
+        options: &WriteOptions,
+        mut new: Value,
+        old: &Value,
+        current: &Stored,
+    ) -> Result<Option<Changed>> {
+        let lease = match subresource {
+            "" => {
+                self.services
+                    .allocate(self, call.resource, &mut new, Some(old), options.dry_run)
+                    .await?
+            }
+            _ => Default::default(),
+        };
+        let outcome = match check_update(call.resource, &new, old, subresource) {
+            Ok(()) => {
+                self.put_changed(call, collection, key, options, &new, current)
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        match (&outcome, options.dry_run) {
+            (Ok(Some(_)), false) => self.services.settle(self, call.resource, &new, old).await,
+            _ => self.services.give_back(self, lease).await,
+        }
+        outcome
+    }
+
+    async fn put_changed(
+        &self,
+        call: &Call,
+        collection: &Collection,
+        key: &str,
+        options: &WriteOptions,
+        new: &Value,
+        current: &Stored,
+    ) -> Result<Option<Changed>> {
+        let value = collection.form.encode(&to_stored(call.resource, new));
+        let as_stored = |revision| {
+            collection
+                .form
+                .adopt(&value, revision)
+                .map_err(ApiError::internal)
+        };
+        if value == *current.text() {
+            return Ok(Some(Changed::To(as_stored(current.revision)?)));
+        }
+        if options.dry_run {
+            return Ok(Some(Changed::To(as_stored(current.revision)?)));
+        }
+        let expect = Expect::Modified(current.revision);
+        if is_finished(new) {
+            let written = self.store.write(key, expect, Change::Delete).await?;
+            return Ok(match written {
+                Written::Done(revision) => {
+                    self.services.forget(self, call.resource, new).await;
+                    Some(Changed::Gone(as_stored(revision)?))
+                }
+                Written::Conflict(_) => None,
+            });
+        }
+        let ttl = (call.resource.kind == "Event").then_some(self.event_ttl);
+        let change = Change::Put {
+            value: value.clone(),
+            ttl,
+        };
+        match self.store.write(key, expect, change).await? {
+            Written::Done(revision) => Ok(Some(Changed::To(as_stored(revision)?))),
+            Written::Conflict(_) => Ok(None),
+        }
+    }
+}
+
+/// A dying object without finalizers and grace is done.
+pub(super) fn is_finished(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let no_finalizers = metadata["finalizers"]
+        .as_array()
+        .is_none_or(|f| f.is_empty());
+    let no_spec_finalizers = object["kind"] != "Namespace"
+        || object["spec"]["finalizers"]
+            .as_array()
+            .is_none_or(|f| f.is_empty());
+    metadata.get("deletionTimestamp").is_some()
+        && no_finalizers
+        && no_spec_finalizers
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+}
+
+fn strip_version(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
+}
+
+// The body may leave name and namespace out, but not contradict the path.
+fn check_identity(call: &Call, object: &mut Value) -> Result<()> {
+    let (name, namespace) = (text(object, "name"), text(object, "namespace"));
+    if !name.is_empty() && name != call.path.name() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.path.name()
+        )));
+    }
+    if name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if !namespace.is_empty() && namespace != call.namespace() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if call.resource.namespaced {
+        object["metadata"]["namespace"] = call.namespace().into();
+    }
+    Ok(())
+}
+
+// Says whether the wanted state is pinned to a version; refuses it when that is not the present one.
+fn check_version(call: &Call, new: &Value, old: &Value) -> Result<bool> {
+    let (wanted, present) = (text(new, "resourceVersion"), text(old, "resourceVersion"));
+    let (uid, present_uid) = (text(new, "uid"), text(old, "uid"));
+    if !uid.is_empty() && uid != present_uid {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {present_uid}"
+        );
+        return Err(ApiError::conflict(call.resource, call.path.name(), &why));
+    }
+    let unset = wanted.is_empty() || wanted == "0";
+    if unset
+        && !strategy::of(call.resource).unconditional_update
+        && call.method == http::Method::PUT
+    {
+        let mut errors = Errors::default();
+        let metadata = Path::root("metadata");
+        let zero = Value::from(0);
+        errors.invalid(
+            &metadata.child("resourceVersion"),
+            &zero,
+            "must be specified for an update",
+        );
+        return Err(ApiError::invalid(
+            call.resource.gv.group,
+            call.resource.kind,
+            call.path.name(),
+            &errors,
+        ));
+    }
+    if !unset && wanted != present {
+        return Err(ApiError::modified(call.resource, call.path.name()));
+    }
+    // A patch sees the present version in the object it patches, so that equality pins nothing.
+    Ok(!unset && call.method == http::Method::PUT)
+}
+
+// What no client can change on an existing object.
+fn carry_over(new: &mut Value, old: &Value) {
+    const KEPT: [&str; 6] = [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+    ];
+    let Some(metadata) = new["metadata"].as_object_mut() else {
+        return;
+    };
+    for field in KEPT {
+        match old["metadata"].get(field) {
+            Some(value) => metadata.insert(field.into(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    metadata.insert(
+        "resourceVersion".into(),
+        old["metadata"]["resourceVersion"].clone(),
+    );
+}

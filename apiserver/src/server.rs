@@ -1,0 +1,117 @@
+//! The front door: TLS connections, and an end for each of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::App;
+use crate::identity;
+
+/// A peer that does not finish its handshake or its headers in this time is let go.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Idle HTTP/2 peers are asked whether they are still there; silent ones are let go.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Upstream's `--http2-max-streams-per-connection`.
+const MAX_STREAMS: u32 = 1_000;
+/// What one stream may have in the send buffer: bounds the memory of slow readers.
+const SEND_BUFFER: usize = 64 * 1024;
+/// How long open requests may take to finish when the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves until told to stop, then lets open requests finish.
+pub(crate) async fn serve(
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let (app, tls, stop) = (Arc::clone(&app), tls.clone(), stop.clone());
+                    connections.spawn(connection(app, stream, tls, stop));
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: others must get the chance to close some.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = stopped(&mut stop) => break,
+        }
+    }
+    let drained = tokio::time::timeout(DRAIN, async {
+        while connections.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
+        tracing::info!(
+            left = connections.len(),
+            "closing connections that did not finish in time"
+        );
+    }
+}
+
+// The guard that `wait_for` gives back may not live across an await.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await.is_ok();
+}
+
+async fn connection(
+    app: Arc<App>,
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    mut stop: watch::Receiver<bool>,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection keeps Nagle's delay");
+    }
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!("TLS handshake took too long"),
+    };
+    let user = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| identity::of(chain.first()?));
+    let service = service_fn(move |request| Arc::clone(&app).handle(request, user.clone()));
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(256 * 1024);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(256 * 1024)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

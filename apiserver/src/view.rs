@@ -1,0 +1,452 @@
+//! What a client sees of stored objects: version, shape and encoding.
+//!
+//! The common case, JSON in the stored version, copies stored bytes. Everything else goes through a
+//! value: convert to the version asked for, cut down to the shape asked for, encode.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use kinds::print;
+use kinds::resources::Resource;
+use objects::schema::{self, TypeRef};
+use serde_json::{Map, Value, json};
+
+use crate::body::Body;
+use crate::cache::Change;
+use crate::negotiate::{Accepted, Format, Shape};
+use crate::status::{ApiError, Result};
+use crate::stored::Stored;
+
+/// Which part of the object a table row carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowObject {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+impl RowObject {
+    /// From `includeObject`.
+    pub(crate) fn parse(text: Option<&str>) -> Result<RowObject> {
+        match text {
+            None | Some("Metadata") => Ok(RowObject::Metadata),
+            Some("None") => Ok(RowObject::None),
+            Some("Object") => Ok(RowObject::Object),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "unrecognized includeObject value: {other:?}"
+            ))),
+        }
+    }
+}
+
+/// The metadata of a list.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ListMeta {
+    /// The revision the list is true for.
+    pub(crate) resource_version: u64,
+    /// Token of the next page.
+    pub(crate) continue_token: Option<String>,
+    /// How many items follow this page.
+    pub(crate) remaining: Option<usize>,
+}
+
+impl ListMeta {
+    fn value(&self) -> Value {
+        let mut meta = Map::new();
+        meta.insert(
+            "resourceVersion".into(),
+            self.resource_version.to_string().into(),
+        );
+        if let Some(token) = &self.continue_token {
+            meta.insert("continue".into(), token.as_str().into());
+        }
+        if let Some(remaining) = self.remaining {
+            meta.insert("remainingItemCount".into(), remaining.into());
+        }
+        Value::Object(meta)
+    }
+}
+
+/// A client's view of a resource.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    /// The resource, in the version asked for.
+    pub(crate) resource: &'static Resource,
+    /// Encoding and shape.
+    pub(crate) accepted: Accepted,
+    /// What table rows carry.
+    pub(crate) row_object: RowObject,
+}
+
+impl View {
+    /// Whether stored bytes are what the client gets.
+    fn is_direct(&self) -> bool {
+        self.accepted == Accepted::JSON && self.resource.gv == self.resource.stored
+    }
+
+    /// The Content-Type of objects and lists.
+    pub(crate) fn content_type(&self) -> &'static str {
+        self.accepted.format.media_type()
+    }
+
+    /// One stored object.
+    pub(crate) fn stored(&self, stored: &Stored) -> Body {
+        if self.is_direct() {
+            let mut out = Vec::with_capacity(stored.len());
+            stored.write(&mut out, stored.revision);
+            out.push(b'\n');
+            return out.into();
+        }
+        self.object(self.convert(stored.value()))
+    }
+
+    /// One object in the version asked for.
+    pub(crate) fn object(&self, object: Value) -> Body {
+        let now = Timestamp::now();
+        let shaped = match self.accepted.shape {
+            Shape::Object => object,
+            Shape::Partial { version } => partial(&object, version),
+            Shape::Table { version } => {
+                let meta = ListMeta {
+                    resource_version: revision_of(&object),
+                    ..ListMeta::default()
+                };
+                table(
+                    version,
+                    &meta,
+                    Some(self.resource),
+                    vec![self.row(object, now)],
+                )
+            }
+        };
+        encode(&shaped, self.accepted).into()
+    }
+
+    /// A list of stored objects.
+    pub(crate) fn list(&self, items: Vec<Arc<Stored>>, meta: &ListMeta) -> Body {
+        if self.is_direct() {
+            return self.direct_list(items, meta);
+        }
+        if let Shape::Table { version } = self.accepted.shape {
+            let now = Timestamp::now();
+            let rows = items
+                .iter()
+                .map(|i| self.row(self.convert(i.value()), now))
+                .collect();
+            return encode(
+                &table(version, meta, Some(self.resource), rows),
+                self.accepted,
+            )
+            .into();
+        }
+        if self.accepted.format == Format::Protobuf {
+            return match self.protobuf_list(&items, meta) {
+                Ok(bytes) => bytes.into(),
+                Err(error) => encode(&error.to_value(), Accepted::JSON).into(),
+            };
+        }
+        let (kind, api_version) = self.list_kind();
+        let items: Vec<Value> = items.iter().map(|i| self.item(i)).collect();
+        let list = json!({"kind": kind, "apiVersion": api_version, "metadata": meta.value(), "items": items});
+        encode(&list, self.accepted).into()
+    }
+
+    fn list_kind(&self) -> (String, String) {
+        match self.accepted.shape {
+            Shape::Partial { version } => (
+                "PartialObjectMetadataList".into(),
+                format!("meta.k8s.io/{version}"),
+            ),
+            _ => (
+                format!("{}List", self.resource.kind),
+                self.resource.gv.to_string(),
+            ),
+        }
+    }
+
+    // Items of typed lists carry no kind and apiVersion; those of metadata lists do, as upstream.
+    fn item(&self, stored: &Stored) -> Value {
+        let mut value = self.convert(stored.value());
+        if let Shape::Partial { version } = self.accepted.shape {
+            return partial(&value, version);
+        }
+        if let Some(object) = value.as_object_mut() {
+            object.remove("kind");
+            object.remove("apiVersion");
+        }
+        value
+    }
+
+    fn direct_list(&self, items: Vec<Arc<Stored>>, meta: &ListMeta) -> Body {
+        let (kind, api_version) = self.list_kind();
+        let head = format!(
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{},\"items\":[",
+            meta.value()
+        );
+        let chunks = ListChunks {
+            head: Some(head),
+            items: items.into_iter(),
+            first: true,
+            done: false,
+        };
+        Body::Chunks(Box::new(chunks))
+    }
+
+    fn protobuf_list(&self, items: &[Arc<Stored>], meta: &ListMeta) -> Result<Vec<u8>> {
+        let (kind, api_version) = self.list_kind();
+        let item_ty = match self.accepted.shape {
+            Shape::Partial { .. } => meta_type("PartialObjectMetadata"),
+            _ => self.resource.ty,
+        };
+        let encode =
+            |stored: &Arc<Stored>| objects::protobuf::encode_message(item_ty, &self.item(stored));
+        let items = items
+            .iter()
+            .map(encode)
+            .collect::<std::result::Result<Vec<_>, _>>();
+        let list = items.and_then(|items| {
+            objects::protobuf::encode_list(
+                &api_version,
+                &kind,
+                &meta.value(),
+                items.iter().map(Vec::as_slice),
+            )
+        });
+        list.map_err(ApiError::internal)
+    }
+
+    /// Brings a stored value into the version asked for.
+    pub(crate) fn convert(&self, mut value: Value) -> Value {
+        if self.resource.gv != self.resource.stored {
+            kinds::convert::convert(
+                &mut value,
+                self.resource.stored,
+                self.resource.gv,
+                self.resource.kind,
+            );
+        }
+        value
+    }
+
+    fn row(&self, object: Value, now: Timestamp) -> Value {
+        let cells = print::cells(self.resource, &object, now);
+        let mut row = json!({"cells": cells});
+        match self.row_object {
+            RowObject::None => row["object"] = Value::Null,
+            RowObject::Metadata => row["object"] = partial(&object, "v1"),
+            RowObject::Object => row["object"] = object,
+        }
+        row
+    }
+
+    /// One watch event about a change that all watchers of the same view share.
+    pub(crate) fn event(&self, kind: &'static str, change: &Change) -> Bytes {
+        let Some(stored) = (if kind == "DELETED" {
+            &change.previous
+        } else {
+            &change.current
+        })
+        .as_ref()
+        .or(change.previous.as_ref()) else {
+            return Bytes::new();
+        };
+        if self.accepted.shape != Shape::Object || self.accepted.pretty {
+            return self.frame(kind, stored, change.revision, false);
+        }
+        let key = (kind, self.resource.gv.version, self.accepted.format);
+        change.frame(key, || self.frame(kind, stored, change.revision, false))
+    }
+
+    /// One watch event about an object, at a revision. `columns` says whether a table event carries
+    /// the column definitions: only the first one does.
+    pub(crate) fn frame(&self, kind: &str, stored: &Stored, revision: u64, columns: bool) -> Bytes {
+        if self.is_direct() {
+            let mut out = Vec::with_capacity(stored.len() + 40);
+            out.extend_from_slice(b"{\"type\":\"");
+            out.extend_from_slice(kind.as_bytes());
+            out.extend_from_slice(b"\",\"object\":");
+            stored.write(&mut out, revision);
+            out.extend_from_slice(b"}\n");
+            return out.into();
+        }
+        let object = self.convert(stored.value_at(revision));
+        let shaped = match self.accepted.shape {
+            Shape::Object => object,
+            Shape::Partial { version } => partial(&object, version),
+            Shape::Table { version } => {
+                let meta = ListMeta {
+                    resource_version: revision,
+                    ..ListMeta::default()
+                };
+                let columns = columns.then_some(self.resource);
+                table(
+                    version,
+                    &meta,
+                    columns,
+                    vec![self.row(object, Timestamp::now())],
+                )
+            }
+        };
+        self.event_frame(kind, &shaped)
+    }
+
+    /// A bookmark: an object that holds a revision and nothing else.
+    pub(crate) fn bookmark(&self, revision: u64, initial_events_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let bare = json!({
+            "kind": self.resource.kind,
+            "apiVersion": self.resource.gv.to_string(),
+            "metadata": metadata,
+        });
+        let shaped = match self.accepted.shape {
+            Shape::Object => {
+                let mut object = objects::normalize::zero(self.resource.ty);
+                for field in ["kind", "apiVersion", "metadata"] {
+                    object[field] = bare[field].clone();
+                }
+                object
+            }
+            Shape::Partial { version } => partial(&bare, version),
+            Shape::Table { version } => {
+                let meta = ListMeta {
+                    resource_version: revision,
+                    ..ListMeta::default()
+                };
+                let row = json!({"cells": [], "object": partial(&bare, "v1")});
+                table(version, &meta, None, vec![row])
+            }
+        };
+        self.event_frame("BOOKMARK", &shaped)
+    }
+
+    /// An error as the last event of a watch.
+    pub(crate) fn error(&self, error: &ApiError) -> Bytes {
+        self.event_frame("ERROR", &error.to_value())
+    }
+
+    fn event_frame(&self, kind: &str, object: &Value) -> Bytes {
+        match self.accepted.format {
+            Format::Protobuf => {
+                objects::protobuf::watch_frame(kind, &encode(object, self.accepted)).into()
+            }
+            _ => {
+                let mut out = serde_json::to_vec(&json!({"type": kind, "object": object}))
+                    .expect("a value is always JSON");
+                out.push(b'\n');
+                out.into()
+            }
+        }
+    }
+}
+
+struct ListChunks {
+    head: Option<String>,
+    items: std::vec::IntoIter<Arc<Stored>>,
+    first: bool,
+    done: bool,
+}
+
+impl Iterator for ListChunks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        const CHUNK: usize = 64 * 1024;
+        if self.done {
+            return None;
+        }
+        let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
+        if let Some(head) = self.head.take() {
+            out.extend_from_slice(head.as_bytes());
+        }
+        for item in self.items.by_ref() {
+            if !std::mem::take(&mut self.first) {
+                out.push(b',');
+            }
+            item.write_item(&mut out);
+            if out.len() >= CHUNK {
+                return Some(out.into());
+            }
+        }
+        self.done = true;
+        out.extend_from_slice(b"]}\n");
+        Some(out.into())
+    }
+}
+
+fn revision_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0)
+}
+
+fn partial(object: &Value, version: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": object["metadata"],
+    })
+}
+
+fn table(version: &str, meta: &ListMeta, columns: Option<&Resource>, rows: Vec<Value>) -> Value {
+    let columns: Vec<Value> = columns
+        .map_or(&[][..], print::columns)
+        .iter()
+        .map(column)
+        .collect();
+    json!({
+        "kind": "Table",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": meta.value(),
+        "columnDefinitions": if columns.is_empty() { Value::Null } else { Value::Array(columns) },
+        "rows": rows,
+    })
+}
+
+fn column(column: &print::Column) -> Value {
+    json!({
+        "name": column.name,
+        "type": column.ty,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    })
+}
+
+fn meta_type(name: &str) -> TypeRef {
+    schema::lookup(&format!("meta.v1.{name}")).expect("meta types are in the table")
+}
+
+/// Encodes any object that says its own apiVersion and kind.
+pub(crate) fn encode(object: &Value, accepted: Accepted) -> Vec<u8> {
+    match accepted.format {
+        Format::Json if accepted.pretty => {
+            let mut out = serde_json::to_vec_pretty(object).expect("a value is always JSON");
+            out.push(b'\n');
+            out
+        }
+        Format::Json => {
+            let mut out = serde_json::to_vec(object).expect("a value is always JSON");
+            out.push(b'\n');
+            out
+        }
+        Format::Yaml => objects::yaml::to_string(object).into_bytes(),
+        Format::Protobuf => {
+            encode_protobuf(object).unwrap_or_else(|| encode(object, Accepted::JSON))
+        }
+    }
+}
+
+fn encode_protobuf(object: &Value) -> Option<Vec<u8>> {
+    let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let ty = schema::kind(group, version, kind)?;
+    objects::protobuf::encode_object(ty, api_version, kind, object).ok()
+}

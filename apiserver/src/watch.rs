@@ -1,0 +1,272 @@
+//! Watches: every change from a revision on, as a stream of events.
+//!
+//! A watch begins with the present objects or at a revision, follows its collection's ring, and ends
+//! at its deadline, when the server stops, or with an ERROR event when it has fallen behind the ring
+//! (`410 Expired`: the client lists again).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::watch as signal;
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::cache::{Cache, Change, Collection, Cursor, Listed, TooOld};
+use crate::negotiate::Shape;
+use crate::request::ListOptions;
+use crate::select::Selection;
+use crate::status::{ApiError, Result};
+use crate::stored::Stored;
+use crate::view::View;
+
+/// How often a quiet watch that asked for bookmarks gets one (upstream: about a minute), and how long
+/// before its end it gets the last one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Upstream's `--min-request-timeout`: a watch without a timeout lives this long, up to twice.
+const MIN_LIFE_SECONDS: u64 = 1_800;
+/// Changes encoded at one go, and bytes sent at one go.
+const BATCH: usize = 256;
+const CHUNK: usize = 64 * 1024;
+
+/// What a watch needs of the server.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The cache.
+    pub(crate) cache: Arc<Cache>,
+    /// The collection watched.
+    pub(crate) collection: Arc<Collection>,
+    /// Turns true when the server stops.
+    pub(crate) shutdown: signal::Receiver<bool>,
+}
+
+/// Starts a watch. The caller has made sure that the cache is fresh enough for the options.
+pub(crate) fn start(
+    source: Source,
+    view: View,
+    selection: Selection,
+    options: &ListOptions,
+) -> Result<Body> {
+    let wants_initial = match (options.send_initial_events, options.resource_version) {
+        (Some(wanted), _) => wanted,
+        (None, version) => version.unwrap_or(0) == 0,
+    };
+    let now = Instant::now();
+    let life = options
+        .timeout_seconds
+        .unwrap_or_else(|| MIN_LIFE_SECONDS + rand::random_range(0..MIN_LIFE_SECONDS));
+    let deadline = now + Duration::from_secs(life);
+    let reached = source.cache.revision();
+    let mut watch = Watch {
+        view,
+        after: 0,
+        seen: reached,
+        initial: VecDeque::new(),
+        initial_bookmark: false,
+        cursor: None,
+        columns_sent: false,
+        failure: None,
+        bookmark_at: options.bookmarks.then(|| next_bookmark(now, deadline)),
+        deadline,
+        selection,
+        source,
+    };
+    if wants_initial {
+        watch.begin_with_objects(options.bookmarks && options.send_initial_events == Some(true));
+    } else {
+        watch.begin_after(
+            options
+                .resource_version
+                .filter(|v| *v > 0)
+                .unwrap_or(reached),
+        );
+    }
+    Ok(Body::Stream(Box::pin(futures::stream::unfold(
+        watch,
+        |mut watch| async move { watch.next().await.map(|bytes| (bytes, watch)) },
+    ))))
+}
+
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(now);
+    let regular = now + BOOKMARK_EVERY;
+    if now < last {
+        regular.min(last)
+    } else {
+        regular
+    }
+}
+
+struct Watch {
+    source: Source,
+    view: View,
+    selection: Selection,
+    /// Events up to here are not wanted.
+    after: u64,
+    /// Everything up to here has been delivered or did not match.
+    seen: u64,
+    initial: VecDeque<Arc<Stored>>,
+    initial_bookmark: bool,
+    cursor: Option<Cursor>,
+    columns_sent: bool,
+    failure: Option<TooOld>,
+    bookmark_at: Option<Instant>,
+    deadline: Instant,
+}
+
+impl Watch {
+    fn begin_with_objects(&mut self, bookmark: bool) {
+        let reached = self.source.cache.revision();
+        let topic = self.selection.topic();
+        let (Listed { objects, revision }, cursor) = self
+            .source
+            .collection
+            .snapshot(&self.selection.within(), topic);
+        let selected = objects
+            .into_iter()
+            .filter(|(key, object)| self.selection.matches(key, object));
+        self.initial = selected.map(|(_, object)| object).collect();
+        self.seen = reached.max(revision);
+        self.after = self.seen;
+        self.initial_bookmark = bookmark;
+        self.cursor = Some(cursor);
+    }
+
+    fn begin_after(&mut self, revision: u64) {
+        self.after = revision;
+        match self
+            .source
+            .collection
+            .cursor_after(revision, self.selection.topic())
+        {
+            Ok(cursor) => self.cursor = Some(cursor),
+            Err(too_old) => self.failure = Some(too_old),
+        }
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(chunk) = self.initial_chunk() {
+            return Some(chunk);
+        }
+        loop {
+            if let Some(too_old) = self.failure.take() {
+                self.cursor = None;
+                return Some(self.expired(too_old));
+            }
+            let reached = self.source.cache.revision();
+            let cursor = self.cursor.as_mut()?;
+            match self.source.collection.read_changes(cursor, BATCH) {
+                Err(too_old) => self.failure = Some(too_old),
+                Ok(changes) if changes.is_empty() => {
+                    self.seen = self.seen.max(reached);
+                    if let Some(bytes) = self.wait().await? {
+                        return Some(bytes);
+                    }
+                }
+                Ok(changes) => {
+                    if let Some(bytes) = self.encode(&changes) {
+                        return Some(bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    fn initial_chunk(&mut self) -> Option<Bytes> {
+        if self.initial.is_empty() && !self.initial_bookmark {
+            return None;
+        }
+        let mut out = BytesMut::new();
+        while out.len() < CHUNK {
+            let Some(object) = self.initial.pop_front() else {
+                if std::mem::take(&mut self.initial_bookmark) {
+                    out.extend_from_slice(&self.view.bookmark(self.seen, true));
+                }
+                break;
+            };
+            let columns = !std::mem::replace(&mut self.columns_sent, true);
+            out.extend_from_slice(&self.view.frame("ADDED", &object, object.revision, columns));
+        }
+        Some(out.freeze())
+    }
+
+    /// Waits for more: `None` ends the watch, `Some(None)` means look again.
+    async fn wait(&mut self) -> Option<Option<Bytes>> {
+        let cursor = self.cursor.as_mut()?;
+        let timer = self
+            .bookmark_at
+            .map_or(self.deadline, |at| at.min(self.deadline));
+        tokio::select! {
+            () = cursor.changed() => Some(None),
+            () = tokio::time::sleep_until(timer) => {
+                if timer >= self.deadline {
+                    return None;
+                }
+                self.bookmark_at = Some(next_bookmark(timer, self.deadline));
+                Some(Some(self.view.bookmark(self.seen, false)))
+            }
+            _ = async { self.source.shutdown.wait_for(|stop| *stop).await.is_ok() } => None,
+        }
+    }
+
+    fn encode(&mut self, changes: &[Arc<Change>]) -> Option<Bytes> {
+        let mut frames: Vec<Bytes> = Vec::with_capacity(changes.len());
+        for change in changes {
+            self.seen = self.seen.max(change.revision);
+            if change.revision <= self.after {
+                continue;
+            }
+            if let Some(kind) = self.classify(change) {
+                frames.push(self.frame(kind, change));
+            }
+        }
+        match frames.len() {
+            0 => None,
+            1 => frames.pop(),
+            _ => Some(frames.concat().into()),
+        }
+    }
+
+    fn frame(&mut self, kind: &'static str, change: &Change) -> Bytes {
+        let first_table =
+            matches!(self.view.accepted.shape, Shape::Table { .. }) && !self.columns_sent;
+        let object = if kind == "DELETED" {
+            &change.previous
+        } else {
+            &change.current
+        };
+        match object {
+            Some(object) if first_table => {
+                self.columns_sent = true;
+                self.view.frame(kind, object, change.revision, true)
+            }
+            _ => self.view.event(kind, change),
+        }
+    }
+
+    // An object that enters the selection is ADDED, one that leaves it is DELETED, whatever happened
+    // to the object itself.
+    fn classify(&self, change: &Change) -> Option<&'static str> {
+        let selected = |object: &Option<Arc<Stored>>| {
+            object
+                .as_ref()
+                .is_some_and(|o| self.selection.matches(&change.key, o))
+        };
+        match (selected(&change.previous), selected(&change.current)) {
+            (false, true) => Some("ADDED"),
+            (true, true) => Some("MODIFIED"),
+            (true, false) => Some("DELETED"),
+            (false, false) => None,
+        }
+    }
+
+    fn expired(&self, too_old: TooOld) -> Bytes {
+        let message = format!(
+            "too old resource version: {} ({})",
+            self.after, too_old.oldest
+        );
+        self.view.error(&ApiError::expired(message))
+    }
+}
