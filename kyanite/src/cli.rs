@@ -1,0 +1,242 @@
+//! The command line. Only types and help; what a command does is in `commands`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::Ipv4Net;
+
+use crate::exit;
+
+/// AKS on one machine: today a Kubernetes control plane that any client can use.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = exit::HELP, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// How results are printed.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Who reads the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// People.
+    Text,
+    /// Machines.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start the control plane in the background and add it to your kubeconfig
+    Up(Up),
+    /// Stop it and take it out of your kubeconfig
+    Down(Down),
+    /// Say whether it runs, where, and how it is
+    Status(Place),
+    /// Run the API server alone, with upstream's flags
+    Apiserver(Apiserver),
+    /// Back up, restore and check the embedded store
+    #[command(subcommand)]
+    Store(StoreCommand),
+}
+
+/// Where everything lives.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// Directory of certificates, store, log and kubeconfig; made private (0700)
+    #[arg(long, env = "KYANITE_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Port of the API server; 0 takes any free one
+    #[arg(long, default_value_t = 6443)]
+    pub(crate) port: u16,
+    /// Address to listen on
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
+    pub(crate) bind_address: IpAddr,
+    /// Stay in the foreground and log to standard error
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// The kubeconfig that gets the context `kyanite` [default: $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+    /// Tell the parent process about stages on standard output
+    #[arg(long, hide = true)]
+    pub(crate) report: bool,
+}
+
+/// What every way of serving can be told; upstream's names.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Serving {
+    /// Virtual IPs of services
+    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
+    pub(crate) service_cluster_ip_range: Ipv4Net,
+    /// How long events are kept, such as 1h or 90s
+    #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
+    pub(crate) event_ttl: std::time::Duration,
+    /// How much history is kept for watches and pages: between one and two of this
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION", alias = "compaction-interval")]
+    pub(crate) etcd_compaction_interval: std::time::Duration,
+    /// What is logged: error, warn, info, debug, trace, or per module as in `info,apiserver=debug`
+    #[arg(
+        long,
+        env = "KYANITE_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    pub(crate) log_level: String,
+    /// How it is logged
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) logging_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Down {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Remove the data directory as well: every object is lost
+    #[arg(long)]
+    pub(crate) purge: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Apiserver {
+    /// etcd to use instead of the embedded store, comma-separated URLs
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub(crate) etcd_servers: Vec<String>,
+    /// CA of etcd's certificates
+    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// Key of the client certificate for etcd
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
+    /// Directory of the embedded store, when no etcd is named
+    #[arg(long, value_name = "DIR", conflicts_with = "etcd_servers")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Serving certificate, PEM; with its chain
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// Key of the serving certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub(crate) tls_private_key_file: Option<PathBuf>,
+    /// Where a self-signed serving certificate is kept when none is named
+    #[arg(long, value_name = "DIR", default_value = "/var/run/kubernetes")]
+    pub(crate) cert_dir: PathBuf,
+    /// CA of client certificates
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// Whether requests without a client certificate are answered
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) anonymous_auth: bool,
+    /// Address to listen on
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED), value_name = "IP")]
+    pub(crate) bind_address: IpAddr,
+    /// Address that clients are told [default: the bind address, or 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub(crate) advertise_address: Option<IpAddr>,
+    /// Port to listen on
+    #[arg(long, default_value_t = 6443)]
+    pub(crate) secure_port: u16,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Write a consistent copy of the store to a file, while the server runs or not
+    Backup {
+        #[command(flatten)]
+        place: Place,
+        /// The file to write
+        file: PathBuf,
+    },
+    /// Make a data directory's store from a backup; the store must be empty
+    Restore {
+        #[command(flatten)]
+        place: Place,
+        /// The backup
+        file: PathBuf,
+    },
+    /// Read a store or a backup completely and say what is in it, or where it is damaged
+    Check {
+        #[command(flatten)]
+        place: Place,
+        /// A backup; without it the data directory's store
+        file: Option<PathBuf>,
+    },
+}
+
+/// Go's notation for durations, as upstream's flags take it.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let mut total = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let number: f64 = rest[..digits]
+            .parse()
+            .map_err(|_| format!("`{text}` is not a duration such as 90s, 5m or 1h30m"))?;
+        let unit = rest[digits..]
+            .find(|c: char| c.is_ascii_digit())
+            .map_or(rest.len(), |i| digits + i);
+        total += number
+            * match &rest[digits..unit] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                other => {
+                    return Err(format!(
+                        "`{other}` is not a unit of time; use ms, s, m or h"
+                    ));
+                }
+            };
+        rest = &rest[unit..];
+    }
+    if total > 0.0 {
+        Ok(std::time::Duration::from_secs_f64(total))
+    } else {
+        Err("must be more than zero".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_read_as_in_go() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        for bad in ["", "5", "x", "0s", "5d"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! One file per command; each takes plain settings and a printer.
+
+mod apiserver;
+mod down;
+mod serve;
+mod status;
+mod store;
+mod up;
+
+use crate::cli::{Cli, Command};
+use crate::exit::{Code, Failure, Result};
+use crate::printer::Printer;
+
+/// Runs the command that was asked for.
+pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
+    match cli.command {
+        Command::Up(up) if up.foreground => runtime()?.block_on(up::foreground(up, *printer)),
+        Command::Up(up) => up::background(&up, printer),
+        Command::Down(down) => down::run(&down, printer),
+        Command::Status(place) => status::run(&place, printer),
+        Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(flags)),
+        Command::Store(command) => store::run(command, printer),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(Code::Failure, format!("the runtime cannot start: {e}")))
+}

@@ -1,0 +1,78 @@
+//! `kyanite apiserver`: the server alone, in a set-up of the user's own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::apiserver::Server;
+use ::store::embedded::Options as EmbeddedOptions;
+use ::store::etcd::{ClientIdentity, Options as EtcdOptions, Tls};
+use ::store::{Embedded, Etcd, Store};
+
+use super::serve;
+use crate::cli::Apiserver;
+use crate::exit::{Code, Failure, Result};
+use crate::{logging, pki};
+
+/// Serves until told to stop.
+pub(super) async fn run(flags: Apiserver) -> Result<()> {
+    logging::start(&flags.serving)?;
+    let store = open_store(&flags).await?;
+    let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
+    let port = listener
+        .local_addr()
+        .map_or(flags.secure_port, |a| a.port());
+    let advertise = flags
+        .advertise_address
+        .unwrap_or_else(|| serve::reachable(flags.bind_address));
+    let pair = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
+        (Some(cert), Some(key)) => pki::Pair {
+            cert: cert.clone(),
+            key: key.clone(),
+        },
+        _ => pki::self_signed(&flags.cert_dir, &[advertise, IpAddr::from([127, 0, 0, 1])])?,
+    };
+    let tls = pki::tls(&pair, flags.client_ca_file.as_deref())?;
+    let advertise = SocketAddr::new(advertise, port);
+    let config = serve::config(&flags.serving, store, tls, advertise, flags.anonymous_auth);
+    let (_ready, served) = Server::build(config, listener)
+        .await?
+        .run(serve::told_to_stop());
+    Ok(served.await?)
+}
+
+async fn open_store(flags: &Apiserver) -> Result<Arc<dyn Store>> {
+    if !flags.etcd_servers.is_empty() {
+        let mut options = EtcdOptions::new(flags.etcd_servers.iter().cloned());
+        options.tls = etcd_tls(flags)?;
+        let store: Arc<dyn Store> = Etcd::connect(options).await?;
+        return Ok(store);
+    }
+    let Some(dir) = &flags.data_dir else {
+        return Err(Failure::new(Code::Usage, "no store is named")
+            .hint("use --data-dir for the embedded store, or --etcd-servers"));
+    };
+    let store: Arc<dyn Store> = Embedded::open(dir.join("store"), EmbeddedOptions::default())?;
+    Ok(store)
+}
+
+fn etcd_tls(flags: &Apiserver) -> Result<Option<Tls>> {
+    let read = |path: &PathBuf| -> Result<String> {
+        std::fs::read_to_string(path).map_err(|e| Failure::file("read", Path::new(path), &e))
+    };
+    let Some(ca) = &flags.etcd_cafile else {
+        return Ok(None);
+    };
+    let client = match (&flags.etcd_certfile, &flags.etcd_keyfile) {
+        (Some(cert), Some(key)) => Some(ClientIdentity {
+            certificate_pem: read(cert)?,
+            key_pem: read(key)?,
+        }),
+        _ => None,
+    };
+    Ok(Some(Tls {
+        ca_pem: read(ca)?,
+        client,
+        server_name: None,
+    }))
+}

@@ -1,0 +1,93 @@
+//! `kyanite down`: stop, and leave nothing behind.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::cli::Down;
+use crate::datadir::{DataDir, State};
+use crate::exit::{Code, Failure, Result};
+use crate::kubeconfig;
+use crate::printer::Printer;
+
+/// How long a server may take to finish open requests before it is ended.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Stops the server of a data directory.
+pub(super) fn run(down: &Down, printer: &Printer) -> Result<()> {
+    let dir = DataDir::find(&down.place)?;
+    let state = dir.running()?;
+    if let Some(state) = &state {
+        stop(&dir, state)?;
+        kubeconfig::unmerge(&state.kubeconfig, state.previous_context.as_deref())?;
+    }
+    let purged = down.purge && dir.path().exists();
+    if purged {
+        std::fs::remove_dir_all(dir.path()).map_err(|e| Failure::file("remove", dir.path(), &e))?;
+    }
+    let text = match (&state, purged) {
+        (Some(_), true) => format!(
+            "kyanite is down and its data in {} is gone",
+            dir.path().display()
+        ),
+        (Some(_), false) => format!(
+            "kyanite is down; its data stays in {}",
+            dir.path().display()
+        ),
+        (None, true) => format!(
+            "kyanite was not running; its data in {} is gone",
+            dir.path().display()
+        ),
+        (None, false) => "kyanite was not running".to_owned(),
+    };
+    printer.result(
+        &text,
+        &json!({"stopped": state.is_some(), "purged": purged}),
+    );
+    Ok(())
+}
+
+fn stop(dir: &DataDir, state: &State) -> Result<()> {
+    let pid = i32::try_from(state.pid).ok().and_then(Pid::from_raw);
+    let pid = pid
+        .ok_or_else(|| Failure::new(Code::Failure, format!("{} is not a process id", state.pid)))?;
+    signal(pid, Signal::TERM)?;
+    if !released(dir, PATIENCE)? {
+        signal(pid, Signal::KILL)?;
+        if !released(dir, PATIENCE)? {
+            return Err(Failure::new(
+                Code::Failure,
+                format!("process {} does not end", state.pid),
+            ));
+        }
+    }
+    dir.clear_state();
+    Ok(())
+}
+
+fn signal(pid: Pid, signal: Signal) -> Result<()> {
+    match kill_process(pid, signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(Failure::new(
+            Code::Permission,
+            format!("cannot signal process {pid:?}: {errno}"),
+        )),
+    }
+}
+
+// The lock is free when the process is gone, however it went.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command line tool that waits for another process"
+)]
+fn released(dir: &DataDir, patience: Duration) -> Result<bool> {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        if dir.lock()?.is_some() {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(false)
+}

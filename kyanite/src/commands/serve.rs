@@ -1,0 +1,86 @@
+//! What every way of serving shares: a listener, a server, an end on a signal.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ::apiserver::{Clock, Config};
+use ::store::Store;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::Serving;
+use crate::exit::{Code, Failure, Result};
+
+/// Opens the port, or says what is in the way.
+pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let (code, hint) = match error.kind() {
+            std::io::ErrorKind::AddrInUse => (
+                Code::Conflict,
+                "another program uses this port: choose another one, or 0 for any free one",
+            ),
+            std::io::ErrorKind::PermissionDenied => {
+                (Code::Permission, "ports below 1024 need root")
+            }
+            _ => (Code::Failure, "check the address"),
+        };
+        Failure::new(code, format!("cannot listen on {address}: {error}")).hint(hint)
+    })
+}
+
+/// The address clients on this machine can use for one we listen on.
+pub(super) fn reachable(ip: IpAddr) -> IpAddr {
+    if ip.is_unspecified() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    } else {
+        ip
+    }
+}
+
+/// The configuration of a server.
+pub(super) fn config(
+    serving: &Serving,
+    store: Arc<dyn Store>,
+    tls: Arc<rustls::ServerConfig>,
+    advertise: SocketAddr,
+    anonymous: bool,
+) -> Config {
+    Config {
+        store,
+        tls,
+        advertise,
+        service_cidr: serving.service_cluster_ip_range,
+        anonymous,
+        event_ttl: serving.event_ttl,
+        compaction: serving.etcd_compaction_interval,
+        clock: Clock::system(),
+    }
+}
+
+/// Completes on SIGTERM or SIGINT; a second SIGINT ends the process at once.
+pub(super) async fn told_to_stop() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        tracing::error!("signals cannot be received; only SIGKILL ends this server");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: letting open requests finish"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: letting open requests finish"),
+    }
+    tokio::spawn(async move {
+        interrupt.recv().await;
+        std::process::exit(Code::Interrupted as i32);
+    });
+}
+
+impl From<::apiserver::Error> for Failure {
+    fn from(error: ::apiserver::Error) -> Failure {
+        match error {
+            ::apiserver::Error::Store(error) => error.into(),
+            other => Failure::new(Code::Failure, other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `kyanite status`: whether it runs, where, and how it is.
+
+use serde_json::{Value, json};
+
+use crate::admin;
+use crate::cli::Place;
+use crate::datadir::DataDir;
+use crate::exit::{Code, Failure, Result};
+use crate::printer::Printer;
+
+/// Prints the status; exit code 6 when nothing runs.
+pub(super) fn run(place: &Place, printer: &Printer) -> Result<()> {
+    let dir = DataDir::find(place)?;
+    let Some(state) = dir.running()? else {
+        return Err(Failure::new(Code::Unavailable, "kyanite is not running")
+            .hint("start it with `kyanite up`"));
+    };
+    let store = admin::ask(&dir.socket(), &json!({"ask": "stats"}))?;
+    let certificate = crate::pki::expiry(&dir.pki().join("apiserver.crt")).unwrap_or_default();
+    let number = |field: &str| store[field].as_u64().unwrap_or(0);
+    let read_only = store["readOnly"].as_str();
+    let mut lines = vec![
+        format!("server       {}", state.server),
+        format!("pid          {}", state.pid),
+        format!("started      {}", state.started),
+        format!("data         {}", dir.path().display()),
+        format!(
+            "store        {} keys, revision {}, {} KiB on disk",
+            number("keys"),
+            number("revision"),
+            number("diskBytes") / 1024
+        ),
+        format!("certificate  valid until {certificate}"),
+    ];
+    if let Some(cause) = read_only {
+        lines.push(format!("READ-ONLY    {cause}"));
+    }
+    let value: Value = json!({"running": true, "server": state.server, "pid": state.pid, "started": state.started,
+        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "store": store, "certificateExpires": certificate});
+    printer.result(&lines.join("\n"), &value);
+    Ok(())
+}

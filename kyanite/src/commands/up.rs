@@ -1,0 +1,251 @@
+//! `kyanite up`: a control plane, in the background or not.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use ::apiserver::Server;
+use ::store::Embedded;
+use ::store::embedded::Options as EmbeddedOptions;
+use serde_json::{Value, json};
+
+use super::serve;
+use crate::cli::Up;
+use crate::datadir::{DataDir, State};
+use crate::exit::{Code, Failure, Result};
+use crate::pki::Pki;
+use crate::printer::Printer;
+use crate::stages::{Audience, Stages};
+use crate::{admin, kubeconfig, logging, pki};
+
+/// Starts a server in the background and returns when it is ready.
+pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
+    let dir = DataDir::find(&up.place)?;
+    if let Some(state) = dir.running()? {
+        return announce(printer, &state, true);
+    }
+    dir.prepare()?;
+    printer.note(&format!("Starting kyanite in {}", dir.path().display()));
+    let mut child = spawn(up, &dir)?;
+    follow(&mut child, &dir, printer)?;
+    let state = dir.running()?.ok_or_else(|| ended_early(&dir))?;
+    announce(printer, &state, false)
+}
+
+fn announce(printer: &Printer, state: &State, already: bool) -> Result<()> {
+    let text = match already {
+        true => format!(
+            "kyanite runs already at {} (pid {})",
+            state.server, state.pid
+        ),
+        false => format!(
+            "kyanite is up at {}\nTry: kubectl get namespaces   (context `kyanite` in {})",
+            state.server,
+            state.kubeconfig.display()
+        ),
+    };
+    let value = json!({"running": true, "started": !already, "server": state.server, "pid": state.pid,
+        "kubeconfig": state.kubeconfig, "context": "kyanite"});
+    printer.result(&text, &value);
+    Ok(())
+}
+
+// The server is this program again, in a session of its own so that it outlives the terminal.
+fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
+    let program = std::env::current_exe().map_err(|e| {
+        Failure::new(
+            Code::Failure,
+            format!("this program cannot find itself: {e}"),
+        )
+    })?;
+    let path = dir.log();
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| Failure::file("open", &path, &e))?;
+    let mut command = Command::new(program);
+    command
+        .args(["up", "--foreground", "--report", "--data-dir"])
+        .arg(dir.path());
+    command.args([
+        "--port",
+        &up.port.to_string(),
+        "--bind-address",
+        &up.bind_address.to_string(),
+    ]);
+    if let Some(file) = &up.kubeconfig {
+        command.arg("--kubeconfig").arg(file);
+    }
+    let serving = &up.serving;
+    command.args([
+        "--service-cluster-ip-range",
+        &serving.service_cluster_ip_range.to_string(),
+        "--event-ttl",
+        &format!("{}ms", serving.event_ttl.as_millis()),
+        "--etcd-compaction-interval",
+        &format!("{}ms", serving.etcd_compaction_interval.as_millis()),
+        "--log-level",
+        &serving.log_level,
+        "--logging-format",
+        match serving.logging_format {
+            crate::cli::LogFormat::Text => "text",
+            crate::cli::LogFormat::Json => "json",
+        },
+    ]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .process_group(0);
+    command
+        .spawn()
+        .map_err(|e| Failure::new(Code::Failure, format!("the server cannot be started: {e}")))
+}
+
+fn follow(child: &mut Child, dir: &DataDir, printer: &Printer) -> Result<()> {
+    let Some(stdout) = child.stdout.take() else {
+        return Err(ended_early(dir));
+    };
+    for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
+        let Ok(told) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
+        if told["ready"] == true {
+            return Ok(());
+        }
+        if let Some(failure) = told.get("error") {
+            return Err(failure_of(failure, &told));
+        }
+        let text = |field: &str| told[field].as_str().unwrap_or_default().to_owned();
+        let millis = told["millis"].as_u64().unwrap_or(0);
+        printer.stage(&text("stage"), &text("detail"), u128::from(millis));
+    }
+    Err(ended_early(dir))
+}
+
+fn failure_of(message: &Value, told: &Value) -> Failure {
+    let code = match told["code"].as_u64() {
+        Some(2) => Code::Usage,
+        Some(3) => Code::NotFound,
+        Some(4) => Code::Conflict,
+        Some(5) => Code::Permission,
+        Some(6) => Code::Unavailable,
+        _ => Code::Failure,
+    };
+    let failure = Failure::new(code, message.as_str().unwrap_or_default());
+    match told["hint"].as_str() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn ended_early(dir: &DataDir) -> Failure {
+    let log = std::fs::read_to_string(dir.log()).unwrap_or_default();
+    let last = log
+        .lines()
+        .next_back()
+        .unwrap_or("it said nothing")
+        .to_owned();
+    Failure::new(
+        Code::Failure,
+        format!("the server ended while starting: {last}"),
+    )
+    .hint(format!("the whole log is in {}", dir.log().display()))
+}
+
+/// Serves in this process until told to stop.
+pub(super) async fn foreground(up: Up, printer: Printer) -> Result<()> {
+    let report = up.report;
+    let outcome = serve(up, printer).await;
+    if let (Err(failure), true) = (&outcome, report) {
+        Printer::new(crate::cli::Output::Json).failure(failure);
+    }
+    outcome
+}
+
+async fn serve(up: Up, printer: Printer) -> Result<()> {
+    let audience = if up.report {
+        Audience::Parent
+    } else {
+        Audience::Printer(printer)
+    };
+    let mut stages = Stages::new(audience);
+    logging::start(&up.serving)?;
+    let dir = DataDir::find(&up.place)?;
+    dir.prepare()?;
+    let Some(_lock) = dir.lock()? else {
+        let running = dir
+            .running()?
+            .map_or_else(String::new, |s| format!(" at {} (pid {})", s.server, s.pid));
+        return Err(Failure::new(
+            Code::Conflict,
+            format!("kyanite runs already{running}"),
+        ));
+    };
+    dir.clear_state();
+    let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
+    let port = listener.local_addr().map_or(up.port, |a| a.port());
+    let pki = Pki::ensure(&dir.pki(), &addresses(&up))?;
+    let tls = pki::tls(&pki.server, Some(&pki.ca.cert))?;
+    stages.done("certificates", &dir.pki().display().to_string());
+    let store = Embedded::open(dir.store(), EmbeddedOptions::default())?;
+    stages.done("store", &format!("revision {}", store.revision_now()));
+    let advertise = SocketAddr::new(serve::reachable(up.bind_address), port);
+    let config = serve::config(&up.serving, store.clone(), tls, advertise, false);
+    let server = Server::build(config, listener).await?;
+    let url = format!("https://{advertise}");
+    stages.done("api server", &url);
+    let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
+    let entry = kubeconfig::make(&url, &pki)?;
+    let state = State {
+        pid: std::process::id(),
+        server: url,
+        started: jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string(),
+        previous_context: kubeconfig::merge(&users_file, &entry)?,
+        kubeconfig: users_file,
+    };
+    kubeconfig::write(&dir.kubeconfig(), &entry)?;
+    let door = admin::open(&dir.socket(), store.clone())?;
+    let (ready, served) = server.run(serve::told_to_stop());
+    let announce = async {
+        if ready.await.is_ok() {
+            stages.done(
+                "kubeconfig",
+                &format!("context `kyanite` in {}", state.kubeconfig.display()),
+            );
+            if let Err(failure) = dir.write_state(&state) {
+                tracing::error!(%failure, "the state of this server cannot be written");
+            }
+            stages.finish();
+        }
+    };
+    let (outcome, ()) = tokio::join!(served, announce);
+    door.abort();
+    store.close();
+    dir.clear_state();
+    Ok(outcome?)
+}
+
+// What the serving certificate must cover: where we listen, loopback, and the `kubernetes` service.
+fn addresses(up: &Up) -> Vec<IpAddr> {
+    let service = up
+        .serving
+        .service_cluster_ip_range
+        .hosts()
+        .next()
+        .map(IpAddr::V4);
+    let mut all = vec![
+        serve::reachable(up.bind_address),
+        IpAddr::from([127, 0, 0, 1]),
+    ];
+    all.extend(service);
+    all.dedup();
+    all
+}

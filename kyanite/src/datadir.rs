@@ -1,0 +1,170 @@
+//! The data directory: one private place for everything a cluster keeps.
+//!
+//! ```text
+//! pki/         CA, serving and admin certificates with keys
+//! store/       the embedded store
+//! kubeconfig   how to reach this server as admin
+//! state.json   pid and address of the running server
+//! lock         held by the running server
+//! admin.sock   the running server's local door, for backups
+//! log          what the background server logs
+//! ```
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Place;
+use crate::exit::{Code, Failure, Result};
+
+/// A data directory.
+#[derive(Debug, Clone)]
+pub(crate) struct DataDir(PathBuf);
+
+/// What a running server says about itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) pid: u32,
+    pub(crate) server: String,
+    /// RFC 3339.
+    pub(crate) started: String,
+    /// The kubeconfig that has our context.
+    pub(crate) kubeconfig: PathBuf,
+    /// What was current there before.
+    pub(crate) previous_context: Option<String>,
+}
+
+impl DataDir {
+    /// The directory the flags name, without touching it.
+    pub(crate) fn find(place: &Place) -> Result<DataDir> {
+        if let Some(dir) = &place.data_dir {
+            let absolute = std::path::absolute(dir).map_err(|e| Failure::file("use", dir, &e))?;
+            return Ok(DataDir(absolute));
+        }
+        match std::env::var_os("HOME") {
+            Some(home) => Ok(DataDir(PathBuf::from(home).join(".kyanite"))),
+            None => Err(Failure::new(Code::Usage, "HOME is not set")
+                .hint("name a directory with --data-dir")),
+        }
+    }
+
+    /// Makes the directory and sees to it that nobody else can look inside.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        for dir in [self.0.clone(), self.pki()] {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&dir)
+                .and_then(|()| std::fs::set_permissions(&dir, Permissions::from_mode(0o700)))
+                .map_err(|e| Failure::file("create", &dir, &e))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.0.join("pki")
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("admin.sock")
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+
+    /// Takes the lock of the one server that may use this directory.
+    pub(crate) fn lock(&self) -> Result<Option<File>> {
+        let path = self.0.join("lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| Failure::file("open", &path, &e))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(Failure::file("lock", &path, &errno.into())),
+        }
+    }
+
+    /// What the running server wrote about itself; `None` when none runs.
+    pub(crate) fn running(&self) -> Result<Option<State>> {
+        if !self.0.join("lock").exists() || self.lock()?.is_some() {
+            return Ok(None);
+        }
+        let path = self.state_file();
+        // Between taking the lock and writing its state a server is starting.
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            return Err(Failure::new(
+                Code::Unavailable,
+                "a server is starting in this data directory",
+            )
+            .hint("wait a moment and try again"));
+        };
+        serde_json::from_str(&text).map(Some).map_err(|e| {
+            Failure::new(
+                Code::Failure,
+                format!("`{}` cannot be read: {e}", path.display()),
+            )
+        })
+    }
+
+    pub(crate) fn write_state(&self, state: &State) -> Result<()> {
+        let text = serde_json::to_string_pretty(state).expect("state is plain data");
+        write_private(&self.state_file(), text.as_bytes())
+    }
+
+    /// Removes what a server that has ended left behind.
+    pub(crate) fn clear_state(&self) {
+        for path in [self.state_file(), self.socket()] {
+            if let Err(error) = std::fs::remove_file(&path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %path.display(), %error, "a stale file stays");
+            }
+        }
+    }
+}
+
+/// Writes a file that only its owner can read, all of it or nothing.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    let written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(&temporary);
+        Failure::file("write", path, &e)
+    })
+}

@@ -1,0 +1,65 @@
+//! What people and machines see. Results go to standard output, everything else to standard error;
+//! colour only on a terminal (`anstream` decides), JSON when asked for.
+
+use std::io::Write as _;
+
+use owo_colors::OwoColorize as _;
+use serde_json::{Value, json};
+
+use crate::cli::Output;
+use crate::exit::Failure;
+
+/// Prints for the chosen kind of reader.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Printer {
+    output: Output,
+}
+
+impl Printer {
+    pub(crate) fn new(output: Output) -> Printer {
+        Printer { output }
+    }
+
+    /// A result: `text` for people, `value` for machines.
+    pub(crate) fn result(&self, text: &str, value: &Value) {
+        // A reader that has gone away is no reason to fail.
+        let _ = match self.output {
+            Output::Text => writeln!(anstream::stdout(), "{text}"),
+            Output::Json => writeln!(anstream::stdout(), "{value}"),
+        };
+    }
+
+    /// A stage that is done.
+    pub(crate) fn stage(&self, name: &str, detail: &str, millis: u128) {
+        if self.output == Output::Text {
+            let took = format!("{millis} ms");
+            let _ = writeln!(
+                anstream::stderr(),
+                "  {} {name:<12} {detail} {}",
+                "✓".green(),
+                took.dimmed()
+            );
+        }
+    }
+
+    /// Something worth knowing on the way.
+    pub(crate) fn note(&self, text: &str) {
+        if self.output == Output::Text {
+            let _ = writeln!(anstream::stderr(), "{text}");
+        }
+    }
+
+    /// A failure with its hint.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        let _ = match self.output {
+            Output::Text => writeln!(anstream::stderr(), "{} {failure}", "error:".red().bold()),
+            Output::Json => {
+                let value = json!({"error": failure.message, "hint": failure.hint, "code": failure.code as u8});
+                writeln!(anstream::stdout(), "{value}")
+            }
+        };
+        if let (Some(hint), Output::Text) = (&failure.hint, self.output) {
+            let _ = writeln!(anstream::stderr(), "{} {hint}", "hint:".cyan());
+        }
+    }
+}

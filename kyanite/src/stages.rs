@@ -1,0 +1,56 @@
+//! Progress of a start: one line per stage, told to a person or to the parent process.
+
+use std::io::Write as _;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::printer::Printer;
+
+/// Who hears about stages.
+#[derive(Debug)]
+pub(crate) enum Audience {
+    /// A person.
+    Printer(Printer),
+    /// The process that started us, through our standard output.
+    Parent,
+}
+
+/// A start under way.
+#[derive(Debug)]
+pub(crate) struct Stages {
+    audience: Audience,
+    since: Instant,
+}
+
+impl Stages {
+    pub(crate) fn new(audience: Audience) -> Stages {
+        Stages {
+            audience,
+            since: Instant::now(),
+        }
+    }
+
+    /// A stage is done; the time since the last one is its own.
+    pub(crate) fn done(&mut self, name: &str, detail: &str) {
+        let millis = self.since.elapsed().as_millis();
+        self.since = Instant::now();
+        match &self.audience {
+            Audience::Printer(printer) => printer.stage(name, detail, millis),
+            Audience::Parent => tell(&json!({"stage": name, "detail": detail, "millis": millis})),
+        }
+    }
+
+    /// Nothing more will be said.
+    pub(crate) fn finish(self) {
+        if matches!(self.audience, Audience::Parent) {
+            tell(&json!({"ready": true}));
+        }
+    }
+}
+
+fn tell(value: &Value) {
+    // A parent that was interrupted no longer listens; the server goes on.
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{value}").and_then(|()| out.flush());
+}
