@@ -14,26 +14,27 @@ use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use kinds::resources::{self, Resource};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::discovery::Discovery;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::negotiate::{self, Accepted};
 use crate::request::{self, Query};
-use crate::rest::{Api, Call, Reply, User};
+use crate::rest::{Api, Call, Reply, User, deprecation};
 use crate::status::{ApiError, Result};
 use crate::view;
 
-/// Upstream's limits: body size, time for a request, requests at once.
-const MAX_BODY: usize = 3 * 1024 * 1024;
+/// Upstream's limits: time for a request, requests at once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_READS: usize = 400;
 const MAX_WRITES: usize = 200;
+/// A body of this size counts as one more request.
+const LARGE_BODY: usize = 64 * 1024;
 /// How long a request waits for its turn (upstream: a quarter of the request timeout).
 const QUEUE_WAIT: Duration = Duration::from_secs(15);
 
@@ -48,6 +49,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) anonymous: bool,
     pub(crate) ready: tokio::sync::watch::Receiver<bool>,
+    bodies: Bodies,
     reads: Semaphore,
     writes: Semaphore,
     resources: HashMap<(&'static str, &'static str, &'static str), &'static Resource>,
@@ -67,6 +69,7 @@ impl App {
             metrics: Metrics::default(),
             anonymous,
             ready,
+            bodies: Bodies::default(),
             reads: Semaphore::new(MAX_READS),
             writes: Semaphore::new(MAX_WRITES),
             resources: resources::all()
@@ -169,7 +172,6 @@ impl App {
             headers: parts.headers,
             body: Bytes::new(),
             user,
-            asks_for_reset: false,
         };
         let labels = labels(&call);
         let started = Instant::now();
@@ -189,14 +191,27 @@ impl App {
             .as_u16();
         self.metrics
             .finished(&labels, code, started.elapsed().as_secs_f64());
-        outcome.map(response)
+        let mut answer = match outcome {
+            Ok(reply) => response(reply),
+            Err(error) => error_response(&error, &call.headers, call.query.get("pretty")),
+        };
+        warn(
+            answer.headers_mut(),
+            &deprecation(resource)
+                .map(str::to_owned)
+                .into_iter()
+                .collect::<Vec<_>>(),
+        );
+        Ok(answer)
     }
 
     async fn answer(&self, call: &mut Call, body: Incoming) -> Result<Reply> {
         let mutating = !matches!(call.method, Method::GET | Method::HEAD);
-        call.body = read_body(body).await?;
+        let _buffered = self.bodies.read(body, &mut call.body).await?;
         let room = if mutating { &self.writes } else { &self.reads };
-        let turn = tokio::time::timeout(QUEUE_WAIT, room.acquire()).await;
+        // A body that takes long to decode and much memory takes the place of several small ones.
+        let places = 1 + u32::try_from(call.body.len() / LARGE_BODY).unwrap_or(u32::MAX);
+        let turn = tokio::time::timeout(QUEUE_WAIT, room.acquire_many(places)).await;
         let Ok(Ok(_turn)) = turn else {
             return Err(ApiError::too_many_requests(
                 "the server has received too many requests and has asked us to try again later",
@@ -239,18 +254,6 @@ impl Drop for Counted {
     }
 }
 
-async fn read_body(body: Incoming) -> Result<Bytes> {
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(
-            format!("Request entity too large: limit is {MAX_BODY}"),
-        )),
-        Err(error) => Err(ApiError::bad_request(format!(
-            "the request body could not be read: {error}"
-        ))),
-    }
-}
-
 fn labels(call: &Call) -> RequestLabels {
     let verb = match call.verb() {
         "get" => "GET",
@@ -286,12 +289,16 @@ fn response(reply: Reply) -> Response<Body> {
     *response.status_mut() = reply.code;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
-    for text in limited(&reply.warnings) {
+    warn(headers, &reply.warnings);
+    response
+}
+
+fn warn(headers: &mut HeaderMap, warnings: &[String]) {
+    for text in limited(warnings) {
         if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quoted(&text))) {
             headers.append(http::header::WARNING, value);
         }
     }
-    response
 }
 
 // Upstream sends at most 4 KiB of warnings, cut to 256 characters each beyond that.

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use kinds::resources::GroupVersion;
-use objects::decode::{ContentType, Decoded, GroupVersionKind, Target};
+use objects::decode::{ContentType, DecodeError, Decoded, GroupVersionKind};
 use objects::schema::TypeRef;
 use serde_json::Value;
 
@@ -39,48 +39,91 @@ pub(crate) fn object(
     Ok(object)
 }
 
+/// An object of more parts than this is refused before it is built in memory, where each part takes
+/// some hundred times its size in the body.
+const MAX_PARTS: usize = 100_000;
+
+/// Refuses bodies that would grow out of proportion when decoded.
+pub(crate) fn check_size(bytes: &[u8], format: Format) -> Result<()> {
+    let opens = |byte: &&u8| match format {
+        Format::Json => matches!(byte, b'{' | b'['),
+        Format::Yaml => matches!(byte, b'{' | b'[' | b':'),
+        Format::Protobuf => false,
+    };
+    if bytes.iter().filter(opens).count() > MAX_PARTS {
+        return Err(ApiError::too_large(format!(
+            "the body has more than {MAX_PARTS} parts"
+        )));
+    }
+    Ok(())
+}
+
 fn decode(headers: &HeaderMap, bytes: &[u8], expected: Expected) -> Result<Decoded> {
-    let content = match negotiate::body_format(headers)? {
+    let format = negotiate::body_format(headers)?;
+    check_size(bytes, format)?;
+    let content = match format {
         Format::Json => ContentType::Json,
         Format::Yaml => ContentType::Yaml,
         Format::Protobuf => ContentType::Protobuf,
     };
     let default = GroupVersionKind::new(expected.gv.group, expected.gv.version, expected.kind);
-    let resolve = |gvk: &GroupVersionKind| {
-        if gvk.kind == expected.kind {
-            Some(Target::Typed(expected.ty))
-        } else {
-            objects::decode::builtin(gvk)
-        }
-    };
-    objects::decode::decode(content, bytes, Some(&default), resolve)
-        .map_err(|error| decode_error(&error.to_string(), expected))
+    objects::decode::decode(content, bytes, Some(&default), objects::decode::builtin)
+        .map_err(|error| decode_error(&error, bytes, expected))
 }
 
-fn decode_error(error: &str, expected: Expected) -> ApiError {
-    if error.starts_with("json: cannot unmarshal") || error.contains("quantities must match") {
-        return ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {kind}: {error}",
-            kind = expected.kind,
-            version = expected.gv.version,
-        ));
+// Upstream's `transformDecodeError`: a body whose kind is known is named by it, any other by its start.
+fn decode_error(error: &DecodeError, bytes: &[u8], expected: Expected) -> ApiError {
+    let wanted = expected.kind;
+    let named = match error {
+        DecodeError::Type { gvk, .. } => Some((gvk.kind.as_str(), gvk.version.as_str())),
+        DecodeError::NotRegistered { api_version, kind } => {
+            let version = api_version.rsplit('/').next().unwrap_or(api_version);
+            Some((kind.as_str(), version))
+        }
+        _ => None,
+    };
+    ApiError::bad_request(match named {
+        Some((kind, version)) => {
+            format!("{kind} in version {version:?} cannot be handled as a {wanted}: {error}")
+        }
+        None => format!(
+            "the object provided is unrecognized (must be of type {wanted}): {error} ({})",
+            summary(bytes)
+        ),
+    })
+}
+
+// The first thirty bytes, as text if they look like JSON.
+fn summary(bytes: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let start = &bytes[..bytes.len().min(SHOWN)];
+    let rest = if bytes.len() > SHOWN { " ..." } else { "" };
+    match bytes.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{rest}", String::from_utf8_lossy(start)),
+        Some(_) => {
+            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{rest}")
+        }
     }
-    ApiError::bad_request(error)
 }
 
 fn check_kind(decoded: &Decoded, expected: Expected) -> Result<()> {
-    let wanted = expected.gv.to_string();
-    let api_version = decoded.gvk.api_version();
+    let (wanted, found) = (expected.gv.to_string(), decoded.gvk.api_version());
     if decoded.gvk.kind != expected.kind {
+        // Upstream names its internal type: the group's package and the kind.
+        let package = expected.ty.get().name.split('.').next().unwrap_or_default();
         return Err(ApiError::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: no kind {:?} is served at this endpoint",
-            decoded.gvk.kind, api_version, expected.kind, decoded.gvk.kind,
+            "{kind} in version {version:?} cannot be handled as a {to}: \
+             converting ({version}.{kind}) to ({package}.{to}): unknown conversion",
+            kind = decoded.gvk.kind,
+            version = decoded.gvk.version,
+            to = expected.kind,
         )));
     }
-    if api_version != wanted {
+    if found != wanted {
         return Err(ApiError::bad_request(format!(
-            "the API version in the data ({}) does not match the expected API version ({wanted})",
-            api_version,
+            "the API version in the data ({found}) does not match the expected API version ({wanted})"
         )));
     }
     Ok(())
@@ -121,4 +164,68 @@ pub(crate) fn any_version(headers: &HeaderMap, bytes: &[u8], expected: Expected)
         )));
     }
     Ok(decoded.object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> std::result::Result<Value, String> {
+        let maps = kinds::resources::find("", "v1", "configmaps").expect("exists");
+        let expected = Expected {
+            gv: maps.gv,
+            kind: maps.kind,
+            ty: maps.ty,
+        };
+        let mut warnings = Vec::new();
+        object(
+            &HeaderMap::new(),
+            body.as_bytes(),
+            expected,
+            FieldValidation::Strict,
+            &mut warnings,
+        )
+        .map_err(|error| error.message)
+    }
+
+    #[test]
+    fn refusals_are_in_upstreams_words() {
+        let cases = [
+            (
+                "",
+                "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+            ),
+            (
+                "{\"a\":",
+                "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input ({\"a\":)",
+            ),
+            (
+                r#"{"kind":"Secret","apiVersion":"v1"}"#,
+                "Secret in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+            ),
+            (
+                r#"{"kind":"ConfigMap","apiVersion":"v1","foo":1}"#,
+                "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: unknown field \"foo\"",
+            ),
+        ];
+        for (body, message) in cases {
+            assert_eq!(read(body).expect_err(body), message);
+        }
+        assert!(
+            read(r#"{"metadata":{"name":"a"}}"#).is_ok(),
+            "kind and version default to the endpoint's"
+        );
+    }
+
+    #[test]
+    fn bodies_of_very_many_parts_are_refused_unread() {
+        let body = format!("[{}]", "{},".repeat(MAX_PARTS + 1));
+        assert_eq!(
+            check_size(body.as_bytes(), Format::Json)
+                .expect_err("too many")
+                .code
+                .as_u16(),
+            413
+        );
+    }
 }

@@ -12,6 +12,7 @@
 
 mod admission;
 mod app;
+mod bodies;
 mod body;
 mod boot;
 mod cache;

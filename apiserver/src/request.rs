@@ -312,10 +312,12 @@ impl ListOptions {
 }
 
 fn list_error(field: &str, message: &str) -> ApiError {
-    ApiError::unprocessable(format!(
-        "ListOptions.meta.k8s.io \"\" is invalid: {field}: {message}"
-    ))
-    .cause("FieldValueForbidden", message, field)
+    let reason = if message.starts_with("Unsupported") {
+        "FieldValueNotSupported"
+    } else {
+        "FieldValueForbidden"
+    };
+    ApiError::invalid_option("ListOptions", reason, field, message)
 }
 
 fn parse_version(text: Option<&str>) -> Result<Option<u64>> {
@@ -350,77 +352,87 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads and checks the options.
-    pub(crate) fn parse(query: &Query, user_agent: &str) -> Result<WriteOptions> {
-        let named = query.get("fieldManager");
+    /// Reads and checks the options; `kind` is the option kind the method takes.
+    pub(crate) fn parse(query: &Query, user_agent: &str, kind: &str) -> Result<WriteOptions> {
         Ok(WriteOptions {
-            dry_run: parse_dry_run(query.all("dryRun"))?,
-            field_manager: field_manager(named, user_agent)?,
-            field_validation: parse_field_validation(query.get("fieldValidation"))?,
+            dry_run: parse_dry_run(query.all("dryRun"), kind)?,
+            field_manager: field_manager(query.get("fieldManager"), user_agent, kind)?,
+            field_validation: parse_field_validation(query.get("fieldValidation"), kind)?,
             force: query.flag("force"),
         })
     }
 }
 
 /// Reads `dryRun`: only `All` exists.
-pub(crate) fn parse_dry_run(values: &[String]) -> Result<bool> {
-    match values {
-        [] => Ok(false),
-        values if values.iter().all(|v| v == "All") => Ok(true),
-        values => Err(ApiError::unprocessable(format!(
-            "Invalid value: {values:?}: supported values: \"All\""
-        ))
-        .cause(
-            "FieldValueNotSupported",
-            "supported values: \"All\"",
-            "dryRun",
-        )),
+pub(crate) fn parse_dry_run(values: &[String], kind: &str) -> Result<bool> {
+    let values: Vec<&String> = values.iter().filter(|v| !v.is_empty()).collect();
+    if values.iter().all(|v| *v == "All") {
+        return Ok(!values.is_empty());
     }
+    let message = format!("Unsupported value: {values:?}: supported values: \"All\"");
+    Err(ApiError::invalid_option(
+        kind,
+        "FieldValueNotSupported",
+        "dryRun",
+        &message,
+    ))
 }
 
-fn field_manager(named: Option<&str>, user_agent: &str) -> Result<String> {
+fn field_manager(named: Option<&str>, user_agent: &str, kind: &str) -> Result<String> {
     const MAX: usize = 128;
-    match named {
-        Some(name) if name.len() > MAX => Err(ApiError::unprocessable(format!(
-            "fieldManager: Too long: may not be more than {MAX} bytes"
+    let refuse = |reason, message: String| {
+        Err(ApiError::invalid_option(
+            kind,
+            reason,
+            "fieldManager",
+            &message,
         ))
-        .cause(
+    };
+    let Some(name) = named else {
+        let prefix = user_agent.split('/').next().unwrap_or_default();
+        let printable: String = prefix
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(MAX)
+            .collect();
+        return Ok(if printable.is_empty() {
+            "unknown".to_owned()
+        } else {
+            printable
+        });
+    };
+    if name.len() > MAX {
+        return refuse(
             "FieldValueTooLong",
             format!("Too long: may not be more than {MAX} bytes"),
-            "fieldManager",
-        )),
-        Some(name) if name.chars().any(|c| c.is_control()) => {
-            Err(ApiError::unprocessable(format!(
-                "fieldManager: Invalid value: {name:?}: should only contain printable characters"
-            ))
-            .cause(
-                "FieldValueInvalid",
-                "should only contain printable characters",
-                "fieldManager",
-            ))
-        }
-        Some(name) => Ok(name.to_owned()),
-        None => {
-            let prefix = user_agent.split('/').next().unwrap_or_default();
-            let printable: String = prefix.chars().filter(|c| !c.is_control()).collect();
-            Ok(if printable.is_empty() {
-                "unknown".to_owned()
-            } else {
-                printable.chars().take(MAX).collect()
-            })
-        }
+        );
     }
+    if let Some((position, c)) = name.char_indices().find(|(_, c)| c.is_control()) {
+        let code = u32::from(c);
+        let message = format!(
+            "Invalid value: {name:?}: invalid character U+{code:04X} (at position {position})"
+        );
+        return refuse("FieldValueInvalid", message);
+    }
+    Ok(name.to_owned())
 }
 
-fn parse_field_validation(text: Option<&str>) -> Result<FieldValidation> {
+fn parse_field_validation(text: Option<&str>, kind: &str) -> Result<FieldValidation> {
     match text {
         None | Some("Warn") => Ok(FieldValidation::Warn),
         Some("Strict") => Ok(FieldValidation::Strict),
         Some("Ignore") => Ok(FieldValidation::Ignore),
-        Some(other) => Err(ApiError::unprocessable(format!(
-            "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-        ))
-        .cause("FieldValueNotSupported", "supported values: \"Ignore\", \"Strict\", \"Warn\"", "fieldValidation")),
+        Some(other) => {
+            let message = format!(
+                "Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
+            );
+            Err(ApiError::invalid_option(
+                kind,
+                "FieldValueNotSupported",
+                "fieldValidation",
+                &message,
+            ))
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use kinds::resources::Resource;
+use objects::fieldset::{FieldPath, FieldSet};
 use objects::managed;
 use serde_json::Value;
 use store::Store;
@@ -75,8 +76,6 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// Who asks.
     pub(crate) user: User,
-    /// The body asked to forget who manages which field.
-    pub(crate) asks_for_reset: bool,
 }
 
 /// The answer to a request.
@@ -153,7 +152,12 @@ impl Call {
             .headers
             .get(http::header::USER_AGENT)
             .and_then(|v| v.to_str().ok());
-        WriteOptions::parse(&self.query, agent.unwrap_or_default())
+        let kind = match self.method {
+            Method::POST => "CreateOptions",
+            Method::PUT => "UpdateOptions",
+            _ => "PatchOptions",
+        };
+        WriteOptions::parse(&self.query, agent.unwrap_or_default(), kind)
     }
 
     fn expected(&self) -> Expected {
@@ -166,6 +170,14 @@ impl Call {
 
     fn namespace(&self) -> &str {
         self.path.namespace()
+    }
+
+    // An empty list of managers is gone from the normal form, so the bytes themselves are asked.
+    fn asks_for_reset(&self) -> bool {
+        const FIELD: &[u8] = b"\"managedFields\"";
+        self.body.windows(FIELD.len()).any(|window| window == FIELD)
+            && serde_json::from_slice(&self.body)
+                .is_ok_and(|body: Value| managed::asks_for_reset(&body))
     }
 }
 
@@ -180,14 +192,12 @@ impl Api {
                     .subresource(name)
                     .ok_or_else(ApiError::no_such_path)?;
                 if !known.verbs.contains(&verb) {
-                    return Err(ApiError::method_not_allowed(verb, call.resource));
+                    return Err(ApiError::method_not_allowed());
                 }
                 self.call_subresource(call, name, verb).await
             }
             None if call.path.rest.is_some() => Err(ApiError::no_such_path()),
-            None if !call.resource.allows(verb) => {
-                Err(ApiError::method_not_allowed(verb, call.resource))
-            }
+            None if !call.resource.allows(verb) => Err(ApiError::method_not_allowed()),
             None if call.resource.is_virtual => self.call_virtual(call).await,
             None => self.call_stored(call, verb).await,
         }
@@ -196,6 +206,15 @@ impl Api {
     async fn call_stored(&self, call: &Call, verb: &str) -> Result<Reply> {
         let scoped = call.path.namespace.is_some();
         let write = !matches!(verb, "list" | "watch" | "deletecollection");
+        let on_collection = call.path.name.is_none();
+        let misplaced = match verb {
+            "create" => !on_collection || (call.resource.namespaced && !scoped),
+            "update" | "patch" => on_collection,
+            _ => false,
+        };
+        if misplaced {
+            return Err(ApiError::method_not_allowed());
+        }
         if call.resource.namespaced && !scoped && write {
             return Err(ApiError::no_such_path());
         }
@@ -270,7 +289,7 @@ impl Api {
             subresource,
             time: &time,
             force: options.force,
-            reset: call.asks_for_reset,
+            reset: call.asks_for_reset(),
             filter: &filter,
         };
         managed::update(call.resource.ty, live, new, &request);
@@ -292,15 +311,33 @@ impl Api {
     }
 }
 
-// What an endpoint cannot own: the status on the main resource, all but status and metadata on /status
-// (upstream's reset fields); scale owns the replicas and nothing else.
+// What an endpoint cannot own (upstream's reset fields): the status on the main resource, all but the
+// status on /status, and what the kind's strategy resets beyond that.
 fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
-    match subresource {
-        "" if resource.subresource("status").is_some() => {
-            managed::Filter::without_fields(["status"])
+    let whole = kinds::strategy::resets_metadata_on_status(resource);
+    let paths: &[&[&str]] = match (subresource, resource.kind) {
+        ("", "CertificateSigningRequest") => &[&["spec"], &["status"]],
+        ("", _) if resource.subresource("status").is_some() => &[&["status"]],
+        ("status", "Deployment") => &[&["spec"], &["metadata", "labels"]],
+        ("status", _) if whole => &[&["spec"], &["metadata"]],
+        ("status", _) => &[&["spec"]],
+        _ => &[],
+    };
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|p| FieldPath::of_fields(p.iter().copied()))
+        .collect();
+    managed::Filter::Exclude(FieldSet::from_paths(&paths))
+}
+
+// Resources that clients are told to leave, in upstream's words.
+pub(crate) fn deprecation(resource: &Resource) -> Option<&'static str> {
+    match (resource.gv.group, resource.kind) {
+        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "Endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
         }
-        "status" => managed::Filter::without_fields(["spec"]),
-        _ => managed::Filter::default(),
+        _ => None,
     }
 }
 

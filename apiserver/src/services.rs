@@ -92,7 +92,9 @@ impl Services {
             .allocate_ip(api, service, old, dry_run, &mut lease)
             .await
         {
-            Ok(()) => self.allocate_ports(service, old, &mut lease),
+            Ok(()) => self
+                .allocate_ports(service, old, &mut lease)
+                .and_then(|()| self.allocate_health_check(service, old, &mut lease)),
             Err(errors) => Err(errors),
         };
         match outcome {
@@ -298,6 +300,51 @@ impl Services {
         }
     }
 
+    // Load balancers that keep the client's address ask each node whether it has endpoints.
+    fn allocate_health_check(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+        lease: &mut Lease,
+    ) -> Result<(), Errors> {
+        if !needs_health_check_port(service) {
+            return Ok(());
+        }
+        let had = old.and_then(health_check_port);
+        let wanted = health_check_port(service).or(had);
+        if wanted.is_some() && wanted == had {
+            service["spec"]["healthCheckNodePort"] = wanted.into();
+            return Ok(());
+        }
+        let mut taken = self.taken();
+        let refuse = |why: String| {
+            let mut errors = Errors::default();
+            let spec = Path::root("spec");
+            errors.invalid(
+                &spec.child("healthCheckNodePort"),
+                &wanted.unwrap_or(0).into(),
+                &why,
+            );
+            errors
+        };
+        let port = match wanted {
+            Some(port) if taken.contains(&port) => {
+                let why = format!(
+                    "failed to allocate requested HealthCheck NodePort {port}: provided port is already allocated"
+                );
+                return Err(refuse(why));
+            }
+            Some(port) => port,
+            None => pick_port(&taken, &HashSet::new()).ok_or_else(|| {
+                refuse("failed to allocate a HealthCheck NodePort: range is full".into())
+            })?,
+        };
+        taken.insert(port);
+        lease.ports.push(port);
+        service["spec"]["healthCheckNodePort"] = port.into();
+        Ok(())
+    }
+
     fn allocate_ports(
         &self,
         service: &mut Value,
@@ -315,10 +362,7 @@ impl Services {
         let mut errors = Errors::default();
         let mut own: HashSet<u16> = had.clone();
         let mut taken = self.taken();
-        let ports = service["spec"]["ports"]
-            .as_array_mut()
-            .into_iter()
-            .flatten();
+        let ports = ports_mut(service);
         for (index, port) in ports.enumerate() {
             let wanted = port["nodePort"].as_u64().unwrap_or(0);
             match wanted {
@@ -431,7 +475,7 @@ fn carry_allocated(new: &mut Value, old: &Value) {
         return;
     }
     let same = |a: &Value, b: &Value| a["port"] == b["port"] && a["protocol"] == b["protocol"];
-    for port in new["spec"]["ports"].as_array_mut().into_iter().flatten() {
+    for port in ports_mut(new) {
         if port["nodePort"].as_u64().unwrap_or(0) == 0
             && let Some(before) = old["spec"]["ports"]
                 .as_array()
@@ -448,7 +492,7 @@ fn carry_allocated(new: &mut Value, old: &Value) {
 // A type that needs no node ports loses those it had, unless the client names new ones.
 fn drop_ports_of(new: &mut Value, old: &Value) {
     let had = node_ports(old);
-    for port in new["spec"]["ports"].as_array_mut().into_iter().flatten() {
+    for port in ports_mut(new) {
         let inherited = port["nodePort"]
             .as_u64()
             .and_then(|n| u16::try_from(n).ok())
@@ -479,12 +523,30 @@ fn needs_node_ports(service: &Value) -> bool {
     }
 }
 
+// Not by index: that would make a null of ports that are not there.
+fn ports_mut(service: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let ports = service
+        .pointer_mut("/spec/ports")
+        .and_then(Value::as_array_mut);
+    ports.into_iter().flatten()
+}
+
+fn needs_health_check_port(service: &Value) -> bool {
+    service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local"
+}
+
+fn health_check_port(service: &Value) -> Option<u16> {
+    let port = service["spec"]["healthCheckNodePort"].as_u64()?;
+    u16::try_from(port).ok().filter(|p| *p != 0)
+}
+
 fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     ports
         .filter_map(|p| p["nodePort"].as_u64())
         .filter_map(|p| u16::try_from(p).ok())
         .filter(|p| *p != 0)
+        .chain(health_check_port(service))
         .collect()
 }
 

@@ -68,6 +68,12 @@ impl ApiError {
         self
     }
 
+    // Errors that upstream's HTTP layer makes carry details with nothing in them.
+    fn with_empty_details(mut self) -> ApiError {
+        self.has_details = true;
+        self
+    }
+
     fn retry(mut self, seconds: u32) -> ApiError {
         self.retry_after = Some(seconds);
         self.has_details = true;
@@ -123,14 +129,11 @@ impl ApiError {
         error
     }
 
-    /// 405: the resource exists but not this verb.
-    pub(crate) fn method_not_allowed(verb: &str, resource: &Resource) -> ApiError {
-        let message = format!(
-            "{verb} is not supported on resources of kind {:?}",
-            resource.qualified()
-        );
+    /// 405: the path exists but not this method.
+    pub(crate) fn method_not_allowed() -> ApiError {
+        let message = "the server does not allow this method on the requested resource";
         ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
-            .about(resource, "")
+            .with_empty_details()
     }
 
     /// 406: no acceptable media type.
@@ -240,6 +243,37 @@ impl ApiError {
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
     }
 
+    /// 422 for a patch that does not apply; upstream keeps the reason to itself.
+    pub(crate) fn patch_rejected() -> ApiError {
+        let message = "the server rejected our request due to an error in our request";
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_empty_details()
+    }
+
+    /// 415 for a patch of no known kind.
+    pub(crate) fn unknown_patch_type() -> ApiError {
+        let message = "415: Unsupported Media Type";
+        ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            message,
+        )
+        .with_empty_details()
+    }
+
+    /// 422 for the options of a request.
+    pub(crate) fn invalid_option(
+        kind: &str,
+        reason: &'static str,
+        field: &str,
+        message: &str,
+    ) -> ApiError {
+        let text = format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {message}");
+        let mut error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text);
+        error.group = "meta.k8s.io".into();
+        error.kind = kind.into();
+        error.cause(reason, message, field)
+    }
+
     /// 429: come back later.
     pub(crate) fn too_many_requests(message: impl Into<String>, seconds: u32) -> ApiError {
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).retry(seconds)
@@ -296,9 +330,11 @@ impl ApiError {
             "metadata": metadata,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if self.has_details {
             status["details"] = Value::Object(self.details());
         }
@@ -350,6 +386,7 @@ impl From<store::Error> for ApiError {
             store::Error::Compacted { .. } => {
                 ApiError::expired(format!("The provided resource version is too old: {error}"))
             }
+            store::Error::TooLarge { .. } => ApiError::too_large(error.to_string()),
             store::Error::Future { requested, newest } => {
                 ApiError::version_too_large(requested, newest)
             }

@@ -134,7 +134,11 @@ impl Stored {
     }
 
     fn write_rest(&self, out: &mut Vec<u8>, version: u64) {
-        write!(out, "\"resourceVersion\":\"{version}\",").expect("writing to memory cannot fail");
+        // An object that was not stored (a dry run) has no version.
+        if version > 0 {
+            write!(out, "\"resourceVersion\":\"{version}\",")
+                .expect("writing to memory cannot fail");
+        }
         out.extend_from_slice(&self.text[self.head..]);
     }
 
@@ -147,7 +151,9 @@ impl Stored {
     pub(crate) fn value_at(&self, version: u64) -> Value {
         let mut value: Value = serde_json::from_slice(&self.text)
             .expect("stored text was written by `encode` or checked by `adopt`");
-        value["metadata"]["resourceVersion"] = version.to_string().into();
+        if version > 0 {
+            value["metadata"]["resourceVersion"] = version.to_string().into();
+        }
         value
     }
 

@@ -235,6 +235,10 @@ impl View {
     fn row(&self, object: Value, now: Timestamp) -> Value {
         let cells = print::cells(self.resource, &object, now);
         let mut row = json!({"cells": cells});
+        let conditions = print::row_conditions(self.resource, &object);
+        if !conditions.is_empty() {
+            row["conditions"] = conditions.into();
+        }
         match self.row_object {
             RowObject::None => row["object"] = Value::Null,
             RowObject::Metadata => row["object"] = partial(&object, "v1"),

@@ -128,7 +128,7 @@ const TABLE: &[(&str, &str, Strategy)] = &[
     ("node.k8s.io", "RuntimeClass", VERSIONED.create_on_update()),
     ("scheduling.k8s.io", "PriorityClass", P.generation(Generation::One)),
     ("storage.k8s.io", "StorageClass", P.returns_object()),
-    ("storage.k8s.io", "CSIDriver", SPEC.needs_version().returns_object()),
+    ("storage.k8s.io", "CSIDriver", VERSIONED.returns_object()),
     ("storage.k8s.io", "CSINode", VERSIONED.returns_object()),
     ("storage.k8s.io", "CSIStorageCapacity", VERSIONED),
     ("storage.k8s.io", "VolumeAttachment", VERSIONED.returns_object()),
@@ -144,7 +144,7 @@ const TABLE: &[(&str, &str, Strategy)] = &[
     ("admissionregistration.k8s.io", "MutatingAdmissionPolicy", SPEC.needs_version()),
     ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", SPEC.needs_version()),
     ("apiextensions.k8s.io", "CustomResourceDefinition", SPEC.needs_version()),
-    ("apiregistration.k8s.io", "APIService", SPEC.needs_version()),
+    ("apiregistration.k8s.io", "APIService", VERSIONED),
     ("flowcontrol.apiserver.k8s.io", "FlowSchema", SPEC),
     ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", SPEC),
     ("resource.k8s.io", "ResourceSlice", SPEC.returns_object()),
@@ -176,38 +176,41 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
             });
         }
         ("", "Namespace") => prepare_namespace(object),
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => {
-            object["status"] = serde_json::json!({"phase": "Pending"});
+        ("", "PersistentVolume") => {
+            let now = object["metadata"]["creationTimestamp"].clone();
+            object["status"] =
+                serde_json::json!({"phase": "Pending", "lastPhaseTransitionTime": now});
         }
+        ("", "PersistentVolumeClaim") => object["status"] = serde_json::json!({"phase": "Pending"}),
         ("batch", "Job") => prepare_job(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let versions = object["spec"]["versions"].as_array().into_iter().flatten();
+            let stored = versions
+                .filter(|v| v["storage"] == true)
+                .map(|v| v["name"].clone());
+            let stored: Vec<Value> = stored.collect();
+            object["status"]["storedVersions"] = stored.into();
+        }
+        ("apps", "DaemonSet") => {
+            object["metadata"]["annotations"][TEMPLATE_GENERATION] = "1".into()
+        }
         _ => {}
     }
     if strategy.generation != Generation::Never {
         object["metadata"]["generation"] = 1.into();
-    } else if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("generation");
     }
 }
 
 /// Carries over what an update may not change and moves the generation where the kind says so.
 pub fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, old: &Value) {
-    match subresource {
-        "status" => keep_all_but_status(resource, new, old),
-        _ if resource.subresource("status").is_some() => {
-            new["status"] = old
-                .get("status")
-                .cloned()
-                .unwrap_or_else(|| Value::Object(Map::new()));
-        }
-        _ => {}
-    }
-    if (resource.gv.group, resource.kind) == ("", "Namespace") && subresource != "finalize" {
+    restrict(resource, subresource, new, old);
+    if is(resource, "", "Namespace") && subresource != "finalize" {
         // The namespace controller empties these through /finalize and nobody else may.
         new["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
     }
-    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let moved = subresource != "status" && generation_moves(of(resource).generation, new, old);
-    let generation = generation + i64::from(moved);
+    let moves = !matches!(subresource, "status" | "approval" | "binding" | "finalize");
+    let moved = moves && generation_moves(of(resource).generation, new, old);
+    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + i64::from(moved);
     if let Some(metadata) = new["metadata"].as_object_mut() {
         if generation > 0 {
             metadata.insert("generation".into(), generation.into());
@@ -215,37 +218,139 @@ pub fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, o
             metadata.remove("generation");
         }
     }
-    if moved && resource.kind == "DaemonSet" && new["spec"]["template"] != old["spec"]["template"] {
-        let template = old["spec"]["templateGeneration"].as_i64().unwrap_or(0) + 1;
-        let annotation = template.to_string();
-        if let Some(annotations) = new["metadata"]["annotations"].as_object_mut()
-            && annotations.contains_key("deprecated.daemonset.template.generation")
-        {
-            annotations.insert(
-                "deprecated.daemonset.template.generation".into(),
-                annotation.into(),
-            );
+    if is(resource, "apps", "DaemonSet") {
+        carry_template_generation(new, old);
+    }
+}
+
+// What each endpoint may change; the rest of the object stays as it is.
+fn restrict(resource: &Resource, subresource: &str, new: &mut Value, old: &Value) {
+    match subresource {
+        "status" => keep_all_but_status(resource, new, old),
+        "approval" => {
+            let conditions = new["status"]["conditions"].take();
+            *new = with_metadata_of(old, new);
+            put(&mut new["status"], "conditions", conditions);
+        }
+        "ephemeralcontainers" => {
+            let containers = new["spec"]["ephemeralContainers"].take();
+            *new = with_metadata_of(old, new);
+            put(&mut new["spec"], "ephemeralContainers", containers);
+        }
+        "resize" => keep_all_but_resources(new, old),
+        "binding" => {}
+        // The request is what was signed for; only conditions and certificate change, elsewhere.
+        _ if is(resource, "certificates.k8s.io", "CertificateSigningRequest") => {
+            *new = with_metadata_of(old, new);
+        }
+        _ if resource.subresource("status").is_some() => {
+            let empty = || Value::Object(Map::new());
+            new["status"] = old.get("status").cloned().unwrap_or_else(empty);
+        }
+        _ => {}
+    }
+}
+
+fn is(resource: &Resource, group: &str, kind: &str) -> bool {
+    resource.gv.group == group && resource.kind == kind
+}
+
+fn with_metadata_of(old: &Value, new: &Value) -> Value {
+    let mut kept = old.clone();
+    kept["metadata"] = new["metadata"].clone();
+    kept
+}
+
+fn put(object: &mut Value, field: &str, value: Value) {
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
+    if value.is_null() {
+        object.remove(field);
+    } else {
+        object.insert(field.into(), value);
+    }
+}
+
+// pods/resize may change what containers ask for and nothing else.
+fn keep_all_but_resources(new: &mut Value, old: &Value) {
+    let mut kept = with_metadata_of(old, new);
+    for list in ["containers", "initContainers"] {
+        for container in kept["spec"][list].as_array_mut().into_iter().flatten() {
+            let asked = new["spec"][list].as_array().into_iter().flatten();
+            let Some(asked) = asked.into_iter().find(|c| c["name"] == container["name"]) else {
+                continue;
+            };
+            for field in ["resources", "resizePolicy"] {
+                put(container, field, asked[field].clone());
+            }
         }
     }
+    put(
+        &mut kept["spec"],
+        "resources",
+        new["spec"]["resources"].clone(),
+    );
+    *new = kept;
 }
 
 // On /status the old spec stays; metadata may change, with the exceptions upstream makes.
 fn keep_all_but_status(resource: &Resource, new: &mut Value, old: &Value) {
     let status = new.get("status").cloned();
-    let mut kept = old.clone();
-    kept["metadata"] = new["metadata"].clone();
+    let mut kept = with_metadata_of(old, new);
     match (resource.gv.group, resource.kind) {
         ("apps", "Deployment") => keep(&mut kept, old, "labels"),
         ("", "Pod") => {
             keep(&mut kept, old, "ownerReferences");
             keep(&mut kept, old, "deletionTimestamp");
         }
+        _ if resets_metadata_on_status(resource) => {
+            let entries = kept["metadata"]
+                .get("managedFields")
+                .cloned()
+                .unwrap_or_default();
+            kept["metadata"] = old["metadata"].clone();
+            put(&mut kept["metadata"], "managedFields", entries);
+        }
         _ => {}
     }
     if let (Some(status), Some(object)) = (status, kept.as_object_mut()) {
         object.insert("status".into(), status);
     }
+    if is(resource, "", "Pod") && kept["status"].get("qosClass").is_none() {
+        put(
+            &mut kept["status"],
+            "qosClass",
+            old["status"]["qosClass"].clone(),
+        );
+    }
     *new = kept;
+}
+
+/// Kinds whose /status takes nothing of the metadata a client sends.
+pub fn resets_metadata_on_status(resource: &Resource) -> bool {
+    const KINDS: [&str; 8] = [
+        "ServiceCIDR",
+        "VolumeAttachment",
+        "ValidatingAdmissionPolicy",
+        "FlowSchema",
+        "PriorityLevelConfiguration",
+        "APIService",
+        "ResourceClaim",
+        "CustomResourceDefinition",
+    ];
+    KINDS.contains(&resource.kind)
+}
+
+/// The annotation through which apps/v1 shows a field that the version no longer has.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn carry_template_generation(new: &mut Value, old: &Value) {
+    let before = old["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
+    let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let moved = new["spec"]["template"] != old["spec"]["template"];
+    let text = (before + i64::from(moved)).to_string();
+    new["metadata"]["annotations"][TEMPLATE_GENERATION] = text.into();
 }
 
 fn keep(object: &mut Value, old: &Value, field: &str) {
@@ -310,6 +415,12 @@ fn prepare_job(object: &mut Value) {
     ] {
         labels[key] = value.clone();
     }
+    if object["metadata"]
+        .get("labels")
+        .is_none_or(|labels| labels.as_object().is_none_or(Map::is_empty))
+    {
+        object["metadata"]["labels"] = object["spec"]["template"]["metadata"]["labels"].clone();
+    }
     object["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid;
 }
 
@@ -367,5 +478,48 @@ mod tests {
         );
         assert_eq!(object["spec"]["finalizers"], json!(["kubernetes"]));
         assert_eq!(object["status"]["phase"], "Active");
+    }
+
+    #[test]
+    fn an_approval_changes_conditions_and_nothing_else() {
+        let requests =
+            find("certificates.k8s.io", "v1", "certificatesigningrequests").expect("exists");
+        let old = json!({"metadata": {"name": "a"}, "spec": {"request": "x"}, "status": {"certificate": "c"}});
+        let mut new = json!({"metadata": {"name": "a"}, "spec": {"request": "y"},
+            "status": {"conditions": [{"type": "Approved"}], "certificate": "d"}});
+        prepare_update(requests, "approval", &mut new, &old);
+        assert_eq!(new["spec"]["request"], "x");
+        assert_eq!(
+            new["status"],
+            json!({"certificate": "c", "conditions": [{"type": "Approved"}]})
+        );
+    }
+
+    #[test]
+    fn a_resize_changes_resources_and_the_generation() {
+        let pods = find("", "v1", "pods").expect("exists");
+        let old = json!({"metadata": {"generation": 1},
+            "spec": {"containers": [{"name": "a", "image": "i", "resources": {}}]}, "status": {"phase": "Running"}});
+        let mut new = json!({"metadata": {"generation": 1}, "spec": {"containers":
+            [{"name": "a", "image": "other", "resources": {"requests": {"cpu": "1"}}}]}, "status": {}});
+        prepare_update(pods, "resize", &mut new, &old);
+        assert_eq!(new["spec"]["containers"][0]["image"], "i");
+        assert_eq!(
+            new["spec"]["containers"][0]["resources"]["requests"]["cpu"],
+            "1"
+        );
+        assert_eq!(new["metadata"]["generation"], 2);
+        assert_eq!(new["status"]["phase"], "Running");
+    }
+
+    #[test]
+    fn a_binding_sets_the_node_without_moving_the_generation() {
+        let pods = find("", "v1", "pods").expect("exists");
+        let old = json!({"metadata": {"generation": 1}, "spec": {}, "status": {}});
+        let mut new = json!({"metadata": {"generation": 1}, "spec": {"nodeName": "n"},
+            "status": {"conditions": [{"type": "PodScheduled"}]}});
+        prepare_update(pods, "binding", &mut new, &old);
+        assert_eq!(new["metadata"]["generation"], 1);
+        assert_eq!(new["status"]["conditions"][0]["type"], "PodScheduled");
     }
 }

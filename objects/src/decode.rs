@@ -136,7 +136,7 @@ pub enum DecodeError {
     GroupVersion(String),
     /// A kind that nobody knows, or that has no protobuf form.
     #[error(
-        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
     )]
     NotRegistered {
         /// The body's `apiVersion`.

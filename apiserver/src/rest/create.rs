@@ -31,9 +31,6 @@ impl Api {
     pub(super) async fn create(&self, call: &Call) -> Result<Reply> {
         let view = call.view()?;
         let options = call.write_options()?;
-        if call.path.name.is_some() {
-            return Err(ApiError::method_not_allowed("create", call.resource));
-        }
         let mut warnings = Vec::new();
         let object = codec::object(
             &call.headers,
@@ -92,7 +89,7 @@ impl Api {
             .get("resourceVersion")
             .is_some_and(|v| v != "" && v != "0")
         {
-            return Err(ApiError::internal(
+            return Err(ApiError::plain(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
@@ -104,13 +101,15 @@ impl Api {
             .get("namespace")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if !namespace.is_empty() && namespace != call.namespace() {
+        if call.resource.namespaced && !namespace.is_empty() && namespace != call.namespace() {
             return Err(ApiError::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
         if call.resource.namespaced {
             metadata.insert("namespace".into(), call.namespace().into());
+        } else {
+            metadata.remove("namespace");
         }
         Ok(())
     }
@@ -136,7 +135,7 @@ impl Api {
             .services
             .allocate(self, call.resource, &mut object, None, options.dry_run)
             .await?;
-        let checked = check_name(&object).and_then(|()| check_create(call.resource, &object));
+        let checked = check_create(call.resource, &object);
         let outcome = match checked {
             Ok(()) => self.put_new(call, collection, &object, options).await,
             Err(error) => Err(error),
@@ -192,22 +191,6 @@ impl Api {
     }
 }
 
-// A name must be usable as a path segment whatever the kind's own rule says.
-fn check_name(object: &Value) -> Result<()> {
-    let name = text(object, "name");
-    if name == "." || name == ".." || name.contains('/') || name.contains('%') {
-        return Err(ApiError::unprocessable(format!(
-            "metadata.name: Invalid value: {name:?}: may not be '.', '..' or contain '/' or '%'"
-        ))
-        .cause(
-            "FieldValueInvalid",
-            "may not be '.', '..' or contain '/' or '%'",
-            "metadata.name",
-        ));
-    }
-    Ok(())
-}
-
 fn generate_name(prefix: &str) -> String {
     let mut rng = rand::rng();
     let cut: String = prefix.chars().take(MAX_PREFIX).collect();
@@ -216,9 +199,10 @@ fn generate_name(prefix: &str) -> String {
 }
 
 fn dedupe_owners(object: &mut Value, warnings: &mut Vec<String>) {
-    let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else {
-        return;
-    };
+    let owners = object
+        .pointer_mut("/metadata/ownerReferences")
+        .and_then(Value::as_array_mut);
+    let Some(owners) = owners else { return };
     let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
     let before = owners.len();
     owners.retain(|owner| {

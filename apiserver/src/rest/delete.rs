@@ -23,6 +23,9 @@ use crate::{list, view};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 const ATTEMPTS: usize = 20;
+/// What a client that deletes a job without saying what becomes of its pods is told.
+const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
+     to remove them or set propagationPolicy=Orphan to suppress this warning";
 
 /// What to do with dependents, when the client says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +84,10 @@ impl DeleteOptions {
         let orphan = value["orphanDependents"].as_bool();
         if policy.is_some() && orphan.is_some() {
             let message = "orphanDependents and deletionPropagation cannot be both set";
-            return Err(invalid_option(
-                "propagationPolicy",
+            return Err(ApiError::invalid_option(
+                "DeleteOptions",
                 "FieldValueInvalid",
+                "propagationPolicy",
                 message,
             ));
         }
@@ -95,9 +99,10 @@ impl DeleteOptions {
                 let message = format!(
                     "Invalid value: {other:?}: DeletionPropagationPolicy need to be one of \"Foreground\", \"Background\", \"Orphan\" or nil"
                 );
-                return Err(invalid_option(
-                    "propagationPolicy",
+                return Err(ApiError::invalid_option(
+                    "DeleteOptions",
                     "FieldValueInvalid",
+                    "propagationPolicy",
                     &message,
                 ));
             }
@@ -110,7 +115,7 @@ impl DeleteOptions {
             accepted_when_pending: orphan == Some(false),
             uid: preconditions["uid"].as_str().map(str::to_owned),
             resource_version: preconditions["resourceVersion"].as_str().map(str::to_owned),
-            dry_run: request::parse_dry_run(&dry_run)?,
+            dry_run: request::parse_dry_run(&dry_run, "DeleteOptions")?,
         })
     }
 
@@ -152,13 +157,6 @@ fn from_query(call: &Call) -> Result<Value> {
     Ok(value)
 }
 
-fn invalid_option(field: &str, reason: &'static str, message: &str) -> ApiError {
-    ApiError::unprocessable(format!(
-        "DeleteOptions.meta.k8s.io \"\" is invalid: {field}: {message}"
-    ))
-    .cause(reason, message, field)
-}
-
 /// What a delete does to an object.
 #[derive(Debug, Clone, PartialEq)]
 enum Plan {
@@ -193,7 +191,11 @@ fn plan(resource: &Resource, object: &Value, options: &DeleteOptions, now: Times
             marked["metadata"]["generation"] = (generation + 1).into();
         }
         if resource.kind == "Namespace" {
+            // Upstream's namespace registry has a delete of its own, without a grace period.
             marked["status"]["phase"] = "Terminating".into();
+            if let Some(metadata) = marked["metadata"].as_object_mut() {
+                metadata.remove("deletionGracePeriodSeconds");
+            }
         }
     }
     if marked == *object {
@@ -297,7 +299,11 @@ impl Api {
         let deleted = self
             .delete_object(call.resource, call.namespace(), call.path.name(), &options)
             .await?;
-        Ok(self.deleted_reply(&view, &options, &deleted))
+        let mut reply = self.deleted_reply(&view, &options, &deleted);
+        if call.resource.kind == "Job" && options.propagation.is_none() {
+            reply.warnings.push(JOB_WARNING.to_owned());
+        }
+        Ok(reply)
     }
 
     fn deleted_reply(&self, view: &View, options: &DeleteOptions, deleted: &Deleted) -> Reply {
@@ -336,10 +342,20 @@ impl Api {
             options.check(resource, &object)?;
             let plan = plan(resource, &object, options, self.clock.now());
             if options.dry_run {
-                return Ok(Deleted {
-                    removed: plan == Plan::Remove,
-                    stored: current,
-                });
+                let removed = plan == Plan::Remove;
+                let stored = match plan {
+                    Plan::Mark(marked) => {
+                        let text = collection
+                            .form
+                            .encode(&to_stored(collection.resource, &marked));
+                        collection
+                            .form
+                            .adopt(&text, current.revision)
+                            .map_err(ApiError::internal)?
+                    }
+                    Plan::Keep | Plan::Remove => current,
+                };
+                return Ok(Deleted { stored, removed });
             }
             let expect = Expect::Modified(current.revision);
             let (change, after) = match plan {

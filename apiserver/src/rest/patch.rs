@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Api, Call, Reply, text};
 use crate::codec;
 use crate::negotiate;
-use crate::request::WriteOptions;
+use crate::request::{FieldValidation, WriteOptions};
 use crate::status::{ApiError, Result};
 
 const JSON: &str = "application/json-patch+json";
@@ -29,9 +29,11 @@ impl Api {
             return self.apply(call, subresource, &options).await;
         }
         if options.force {
-            return Err(option_error(
+            return Err(ApiError::invalid_option(
+                "PatchOptions",
+                "FieldValueForbidden",
                 "force",
-                "may not be specified for non-apply patch",
+                "Forbidden: may not be specified for non-apply patch",
             ));
         }
         let patch = read_patch(call, &options, &mut warnings)?;
@@ -56,7 +58,9 @@ impl Api {
     async fn apply(&self, call: &Call, subresource: &str, options: &WriteOptions) -> Result<Reply> {
         let view = call.view()?;
         if call.query.get("fieldManager").is_none() {
-            return Err(option_error(
+            return Err(ApiError::invalid_option(
+                "PatchOptions",
+                "FieldValueRequired",
                 "fieldManager",
                 "Required value: is required for apply patch",
             ));
@@ -71,10 +75,14 @@ impl Api {
         let reply = match outcome {
             Err(error) if error.reason == "NotFound" && subresource.is_empty() => {
                 if !text(&config, "uid").is_empty() {
-                    let why = "Precondition failed: UID in precondition, object does not exist";
-                    return Err(ApiError::conflict(call.resource, call.path.name(), why));
+                    let uid = text(&config, "uid");
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(ApiError::conflict(call.resource, call.path.name(), &why));
                 }
                 let object = self.applied(call, None, &config, options, subresource)?;
+                must_be_named(call, &object)?;
                 let stored = self
                     .create_object(call, object, options, &mut warnings)
                     .await?;
@@ -91,43 +99,27 @@ impl Api {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> Result<Value> {
+        codec::check_size(&call.body, negotiate::Format::Yaml)?;
         let parsed = objects::yaml::parse(&call.body)
             .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
-        let mut config = parsed.value;
-        let wanted = call.resource.gv.to_string();
-        if config["apiVersion"] != wanted.as_str() || config["kind"] != call.resource.kind {
-            return Err(ApiError::bad_request(format!(
-                "incorrect apiVersion/kind in patch: {}/{} does not match the request's {wanted}/{}",
-                config["apiVersion"].as_str().unwrap_or_default(),
-                config["kind"].as_str().unwrap_or_default(),
-                call.resource.kind,
-            )));
-        }
+        let config = match parsed.value {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            config @ Value::Object(_) => config,
+            other => {
+                let found = go_type(&other);
+                return Err(ApiError::bad_request(format!(
+                    "error decoding YAML: error unmarshaling JSON: while decoding JSON: \
+                     json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+                )));
+            }
+        };
         check_identity(call, &config)?;
-        let checked = objects::normalize::normalize(call.resource.ty, config.clone())
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
-        let problems: Vec<String> = parsed
-            .strict
-            .iter()
-            .chain(&checked.unknown)
-            .cloned()
-            .collect();
         codec::strict(
-            &problems,
+            &parsed.strict,
             call.expected(),
             options.field_validation,
             warnings,
         )?;
-        if let Some(metadata) = config["metadata"].as_object_mut() {
-            metadata
-                .entry("name")
-                .or_insert_with(|| call.path.name().into());
-            if call.resource.namespaced {
-                metadata
-                    .entry("namespace")
-                    .or_insert_with(|| call.namespace().into());
-            }
-        }
         Ok(config)
     }
 
@@ -163,11 +155,25 @@ impl Api {
     }
 }
 
-fn option_error(field: &str, message: &str) -> ApiError {
-    ApiError::unprocessable(format!(
-        "PatchOptions.meta.k8s.io \"\" is invalid: {field}: {message}"
-    ))
-    .cause("FieldValueInvalid", message, field)
+// What Go's JSON decoder calls a value that does not fit.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null | Value::Object(_) => "object",
+    }
+}
+
+fn must_be_named(call: &Call, object: &Value) -> Result<()> {
+    if text(object, "name").is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            call.path.name()
+        )));
+    }
+    Ok(())
 }
 
 fn check_identity(call: &Call, object: &Value) -> Result<()> {
@@ -178,7 +184,7 @@ fn check_identity(call: &Call, object: &Value) -> Result<()> {
             call.path.name()
         )));
     }
-    if !namespace.is_empty() && namespace != call.namespace() {
+    if call.resource.namespaced && !namespace.is_empty() && namespace != call.namespace() {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -189,19 +195,30 @@ fn check_identity(call: &Call, object: &Value) -> Result<()> {
 fn read_patch(call: &Call, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Value> {
     let media = negotiate::body_media(&call.headers);
     if ![JSON, MERGE, STRATEGIC].contains(&media) {
-        return Err(ApiError::unsupported_media_type(
-            &[JSON, MERGE, STRATEGIC, APPLY].join(", "),
-        ));
+        return Err(ApiError::unknown_patch_type());
     }
-    let parsed =
-        objects::json::parse(&call.body).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    codec::check_size(&call.body, negotiate::Format::Json)?;
+    let prefix = if media == STRATEGIC {
+        ""
+    } else {
+        "error decoding patch: "
+    };
+    let parsed = objects::json::parse(&call.body)
+        .map_err(|e| ApiError::bad_request(format!("{prefix}{e}")))?;
     codec::strict(
         &parsed.strict,
         call.expected(),
         options.field_validation,
         warnings,
     )?;
-    Ok(parsed.value)
+    match (media, &parsed.value) {
+        (JSON, _) | (_, Value::Object(_)) => Ok(parsed.value),
+        (STRATEGIC, Value::Null) => Ok(Value::Object(serde_json::Map::new())),
+        (_, other) => Err(ApiError::bad_request(format!(
+            "{prefix}json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_type(other)
+        ))),
+    }
 }
 
 fn patched(
@@ -211,34 +228,45 @@ fn patched(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Value> {
-    let result = match negotiate::body_media(&call.headers) {
+    let media = negotiate::body_media(&call.headers);
+    let result = match media {
         JSON => objects::jsonpatch::json_patch(old, patch).map_err(patch_error)?,
         MERGE => objects::jsonpatch::merge_patch(old, patch).map_err(patch_error)?,
         _ => objects::strategic::strategic_patch(call.resource.ty, old, patch)
             .map_err(strategic_error)?,
     };
-    let decoded = objects::normalize::normalize(call.resource.ty, result).map_err(|error| {
+    let refuse = |why: &str| {
         let mut errors = kinds::field::Errors::default();
-        errors.invalid(
-            &kinds::field::Path::root("patch"),
-            patch,
-            &error.to_string(),
-        );
-        ApiError::invalid(
-            call.resource.gv.group,
-            call.resource.kind,
-            call.path.name(),
-            &errors,
-        )
-    })?;
-    codec::strict(
-        &decoded.unknown,
-        call.expected(),
-        options.field_validation,
-        warnings,
-    )?;
+        let shown = Value::String(result.to_string());
+        errors.invalid(&kinds::field::Path::root("patch"), &shown, why);
+        ApiError::invalid("", "", "", &errors)
+    };
+    let same_kind = result["kind"] == old["kind"] && result["apiVersion"] == old["apiVersion"];
+    if !same_kind && media != STRATEGIC {
+        let (kind, version) = (result["kind"].as_str(), result["apiVersion"].as_str());
+        return Err(refuse(&format!(
+            "no kind {:?} is registered for version {:?}",
+            kind.unwrap_or_default(),
+            version.unwrap_or_default()
+        )));
+    }
+    let decoded = objects::normalize::normalize(call.resource.ty, result.clone())
+        .map_err(|error| refuse(&error.to_string()))?;
+    match options.field_validation {
+        FieldValidation::Strict if !decoded.unknown.is_empty() => {
+            return Err(refuse(&format!(
+                "strict decoding error: {}",
+                decoded.unknown.join(", ")
+            )));
+        }
+        FieldValidation::Warn => warnings.extend(decoded.unknown),
+        FieldValidation::Strict | FieldValidation::Ignore => {}
+    }
     let mut object = decoded.value;
+    must_be_named(call, &object)?;
     check_identity(call, &object)?;
+    object["kind"] = call.resource.kind.into();
+    object["apiVersion"] = call.resource.gv.to_string().into();
     kinds::defaults::apply(call.resource.ty, &mut object);
     Ok(object)
 }
@@ -257,7 +285,10 @@ fn patch_error(error: objects::jsonpatch::JsonPatchError) -> ApiError {
     match error {
         E::TooManyOperations { .. } => ApiError::too_large(error.to_string()),
         E::Malformed(message) => ApiError::bad_request(message),
-        E::Failed(message) => ApiError::unprocessable(message),
+        E::Failed(message) => {
+            tracing::debug!(message, "a JSON patch does not apply");
+            ApiError::patch_rejected()
+        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Api {
             (_, "get") => self.get(call).await,
             (_, "update") => self.update(call, name).await,
             (_, "patch") => self.patch(call, name).await,
-            _ => Err(ApiError::method_not_allowed(verb, call.resource)),
+            _ => Err(ApiError::method_not_allowed()),
         }
     }
 
@@ -108,7 +108,8 @@ impl Api {
             ));
         }
         let mut options = DeleteOptions::from_value(&eviction["deleteOptions"])?;
-        options.dry_run |= crate::request::parse_dry_run(call.query.all("dryRun"))?;
+        options.dry_run |=
+            crate::request::parse_dry_run(call.query.all("dryRun"), "CreateOptions")?;
         self.disturb(call, &mut options).await?;
         self.delete_object(call.resource, call.namespace(), call.path.name(), &options)
             .await?;
@@ -171,7 +172,6 @@ impl Api {
             headers: call.headers.clone(),
             body: bytes::Bytes::new(),
             user: call.user.clone(),
-            asks_for_reset: false,
         };
         let write = WriteOptions {
             dry_run: options.dry_run,
@@ -271,7 +271,6 @@ fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {
         headers: call.headers.clone(),
         body: bytes::Bytes::new(),
         user: call.user.clone(),
-        asks_for_reset: false,
     }
 }
 

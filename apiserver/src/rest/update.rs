@@ -99,7 +99,7 @@ impl Api {
             let current = current.ok_or_else(|| ApiError::not_found(call.resource, name))?;
             let old = view.convert(current.value());
             let mut new = make(&old)?;
-            let pinned = check_version(call, &new, &old)?;
+            let pinned = check_version(call, &key, &new, &old)?;
             self.settle(call, subresource, options, &mut new, &old)
                 .await?;
             match self
@@ -138,6 +138,11 @@ impl Api {
         }
         self.admit(call, "update", new).await?;
         strategy::prepare_update(call.resource, subresource, new, old);
+        if call.resource.kind == "PersistentVolume"
+            && new["status"]["phase"] != old["status"]["phase"]
+        {
+            new["status"]["lastPhaseTransitionTime"] = self.clock.seconds().into();
+        }
         *new = super::normal_form(call.resource, std::mem::take(new))?;
         objects::managed::keep_times_if_unchanged(old, new);
         Ok(())
@@ -257,9 +262,12 @@ fn check_identity(call: &Call, object: &mut Value) -> Result<()> {
         )));
     }
     if name.is_empty() {
-        return Err(ApiError::bad_request("name must be provided"));
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            call.path.name()
+        )));
     }
-    if !namespace.is_empty() && namespace != call.namespace() {
+    if call.resource.namespaced && !namespace.is_empty() && namespace != call.namespace() {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -271,12 +279,13 @@ fn check_identity(call: &Call, object: &mut Value) -> Result<()> {
 }
 
 // Says whether the wanted state is pinned to a version; refuses it when that is not the present one.
-fn check_version(call: &Call, new: &Value, old: &Value) -> Result<bool> {
+fn check_version(call: &Call, key: &str, new: &Value, old: &Value) -> Result<bool> {
     let (wanted, present) = (text(new, "resourceVersion"), text(old, "resourceVersion"));
     let (uid, present_uid) = (text(new, "uid"), text(old, "uid"));
-    if !uid.is_empty() && uid != present_uid {
+    if call.method == http::Method::PUT && !uid.is_empty() && uid != present_uid {
         let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {present_uid}"
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {uid}, UID in object meta: {present_uid}"
         );
         return Err(ApiError::conflict(call.resource, call.path.name(), &why));
     }
@@ -293,12 +302,14 @@ fn check_version(call: &Call, new: &Value, old: &Value) -> Result<bool> {
             &zero,
             "must be specified for an update",
         );
-        return Err(ApiError::invalid(
-            call.resource.gv.group,
-            call.resource.kind,
-            call.path.name(),
-            &errors,
-        ));
+        // Upstream names the resource here, not the kind.
+        let (group, plural) = (call.resource.gv.group, call.resource.plural);
+        return Err(ApiError::invalid(group, plural, call.path.name(), &errors));
+    }
+    if !unset && wanted.parse::<u64>().is_err() {
+        return Err(ApiError::plain(format!(
+            "strconv.ParseUint: parsing {wanted:?}: invalid syntax"
+        )));
     }
     if !unset && wanted != present {
         return Err(ApiError::modified(call.resource, call.path.name()));
@@ -320,11 +331,22 @@ fn carry_over(new: &mut Value, old: &Value) {
     let Some(metadata) = new["metadata"].as_object_mut() else {
         return;
     };
+    if old["metadata"].get("namespace").is_none() {
+        metadata.remove("namespace");
+    }
+    // A patch that changes the uid is told so by validation; a PUT was refused before.
+    let changed_uid = metadata
+        .get("uid")
+        .filter(|uid| *uid != "" && **uid != old["metadata"]["uid"])
+        .cloned();
     for field in KEPT {
         match old["metadata"].get(field) {
             Some(value) => metadata.insert(field.into(), value.clone()),
             None => metadata.remove(field),
         };
+    }
+    if let Some(uid) = changed_uid {
+        metadata.insert("uid".into(), uid);
     }
     metadata.insert(
         "resourceVersion".into(),

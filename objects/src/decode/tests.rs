@@ -110,7 +110,7 @@ fn refusals_carry_upstreams_texts() {
         ),
         (
             br#"{"kind":"Nope","apiVersion":"v1"}"#,
-            r#"no kind "Nope" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+            r#"no kind "Nope" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111""#,
         ),
         (
             br#"{"kind":1}"#,

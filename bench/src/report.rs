@@ -1,0 +1,239 @@
+//! The table: what was measured, the ratio, and the goal.
+
+use serde_json::{Value, json};
+
+use crate::load::{Measures, Size};
+use crate::measure::Machine;
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Better {
+    More,
+    Less,
+}
+
+/// One line of the table.
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    better: Better,
+    value: fn(&Measures) -> f64,
+    /// How many times better than upstream ours shall be.
+    goal: Option<f64>,
+    /// Upstream 1.36 measured on another machine of two cores, for when it is not run here.
+    elsewhere: Option<f64>,
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+const fn row(
+    name: &'static str,
+    unit: &'static str,
+    better: Better,
+    value: fn(&Measures) -> f64,
+) -> Row {
+    Row {
+        name,
+        unit,
+        better,
+        value,
+        goal: None,
+        elsewhere: None,
+    }
+}
+
+impl Row {
+    const fn goal(mut self, goal: f64, elsewhere: f64) -> Row {
+        self.goal = Some(goal);
+        self.elsewhere = Some(elsewhere);
+        self
+    }
+
+    fn ratio(&self, ours: f64, theirs: f64) -> f64 {
+        match self.better {
+            Better::More => ours / theirs,
+            Better::Less => theirs / ours,
+        }
+    }
+}
+
+#[rustfmt::skip]
+fn rows() -> [Row; 15] {
+    use Better::{Less, More};
+    [
+        row("ready after exec", "ms", Less, |m| m.ready.as_secs_f64() * 1e3).goal(20.0, 3_500.0),
+        row("memory, idle", "MiB", Less, |m| m.idle_memory as f64 / MIB).goal(12.0, 318.0),
+        row("create, 1 client", "/s", More, |m| m.create_alone.per_second()).goal(2.0, 263.0),
+        row("  CPU per create", "ms", Less, |m| m.create_alone.cpu_millis()),
+        row("create, 64 clients", "/s", More, |m| m.create_together.per_second()).goal(10.0, 545.0),
+        row("  CPU per create", "ms", Less, |m| m.create_together.cpu_millis()),
+        row("get, 1 client", "/s", More, |m| m.get.per_second()).goal(8.0, 525.0),
+        row("  CPU per get", "ms", Less, |m| m.get.cpu_millis()),
+        row("list of all those", "ms", Less, |m| m.list.wall_millis()).goal(10.0, 253.0),
+        row("  CPU per list", "ms", Less, |m| m.list.cpu_millis()),
+        row("fan-out, CPU per update", "ms", Less, |m| m.fan_out.cpu_millis()).goal(10.0, 9.0),
+        row("  time per update", "ms", Less, |m| m.fan_out.wall_millis()),
+        row("memory after all that", "MiB", Less, |m| m.loaded_memory as f64 / MIB),
+        row("memory, nodes and pods", "MiB", Less, |m| m.cluster_memory as f64 / MIB).goal(12.0, 810.0),
+        row("  CPU per write of them", "ms", Less, |m| m.cluster.cpu_millis()),
+    ]
+}
+
+/// Everything there is to say.
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) size: Size,
+    pub(crate) ours: Measures,
+    pub(crate) upstream: Option<Upstream>,
+}
+
+/// The other server and its store.
+pub(crate) struct Upstream {
+    pub(crate) measures: Measures,
+    pub(crate) etcd: String,
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let theirs = match self.upstream {
+            Some(_) => "upstream",
+            None => "upstream, not run here",
+        };
+        let header = ["measure", "ours", theirs, "ratio", "goal", ""].map(str::to_owned);
+        let mut lines = vec![header];
+        lines.extend(rows().iter().map(|row| self.cells(row)));
+        format!("{}\n{}", aligned(&lines), self.method().join("\n"))
+    }
+
+    /// For machines.
+    pub(crate) fn json(&self) -> Value {
+        let rows: Vec<Value> = rows().iter().map(|row| {
+            let (ours, theirs) = (self.ours(row), self.theirs(row));
+            json!({"measure": row.name.trim(), "unit": row.unit, "ours": ours, "upstream": theirs,
+                "ratio": theirs.map(|theirs| row.ratio(ours, theirs)), "goal": row.goal})
+        }).collect();
+        json!({"rows": rows, "upstreamRunHere": self.upstream.is_some(), "machine": self.machine,
+            "method": self.method()})
+    }
+
+    fn cells(&self, row: &Row) -> [String; 6] {
+        let (ours, theirs) = (self.ours(row), self.theirs(row));
+        let ratio = theirs.map(|theirs| row.ratio(ours, theirs));
+        let verdict = match (ratio, row.goal) {
+            (Some(ratio), Some(goal)) if ratio >= goal => "met",
+            (Some(_), Some(_)) => "missed",
+            _ => "",
+        };
+        [
+            row.name.to_owned(),
+            with_unit(ours, row.unit),
+            theirs.map_or_else(String::new, |value| with_unit(value, row.unit)),
+            ratio.map_or_else(String::new, |ratio| format!("{ratio:.1}x")),
+            row.goal.map_or_else(String::new, |goal| format!("{goal}x")),
+            verdict.to_owned(),
+        ]
+    }
+
+    fn ours(&self, row: &Row) -> f64 {
+        (row.value)(&self.ours)
+    }
+
+    fn theirs(&self, row: &Row) -> Option<f64> {
+        match &self.upstream {
+            Some(upstream) => Some((row.value)(&upstream.measures)),
+            None => row.elsewhere,
+        }
+    }
+
+    fn method(&self) -> [String; 3] {
+        let (machine, size) = (&self.machine, self.size);
+        let upstream = match &self.upstream {
+            Some(upstream) => format!(
+                "against kube-apiserver {} with {} in the same run",
+                upstream.measures.version, upstream.etcd
+            ),
+            None => {
+                "upstream's figures are from another machine of 2 cores (UPSTREAM_BIN runs it here)"
+                    .into()
+            }
+        };
+        [
+            format!(
+                "On {} cores ({}), Linux {}, {}; every write synced, which takes {} us here. Ours {}; {upstream}.",
+                machine.cores,
+                machine.processor,
+                machine.kernel,
+                machine.filesystem,
+                machine.sync_micros,
+                self.ours.version
+            ),
+            format!(
+                "Load: one process over TLS and HTTP/2; {}+{} ConfigMaps of 1 KiB, {} gets, {} lists ({:.1} MB), {} updates to {} watchers; {} nodes, {} pods ({:.1} KiB) on fresh data, each status patched once.",
+                size.creates_alone,
+                size.creates_together,
+                size.gets,
+                size.lists,
+                self.ours.list_bytes as f64 / 1e6,
+                size.updates,
+                size.watchers,
+                size.nodes,
+                size.pods,
+                self.ours.pod_bytes as f64 / 1024.0
+            ),
+            format!(
+                "Ready: median of {}, to /readyz (etcd up before). Memory: VmRSS of all server processes after 3 s of rest. CPU: theirs, user and kernel. A ratio says how many times better ours is.",
+                size.starts
+            ),
+        ]
+    }
+}
+
+// The first and the last column read from the left, numbers from the right.
+fn aligned(lines: &[[String; 6]]) -> String {
+    let width = |column: usize| lines.iter().map(|l| l[column].len()).max().unwrap_or(0);
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let mut text = String::new();
+    for [name, numbers @ .., verdict] in lines {
+        text.push_str(&format!("{name:<0$}", widths[0]));
+        for (number, width) in numbers.iter().zip(&widths[1..]) {
+            text.push_str(&format!("   {number:>width$}"));
+        }
+        text.push_str(&format!("   {verdict}"));
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        3
+    };
+    let space = if unit.starts_with('/') { "" } else { " " };
+    format!("{value:.digits$}{space}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_above_one_is_better_whatever_the_measure() {
+        let faster = row("", "/s", Better::More, |_| 0.0);
+        assert_eq!(faster.ratio(20.0, 10.0), 2.0);
+        let smaller = row("", "MiB", Better::Less, |_| 0.0);
+        assert_eq!(smaller.ratio(10.0, 20.0), 2.0);
+    }
+
+    #[test]
+    fn numbers_keep_three_digits_or_more() {
+        assert_eq!(with_unit(0.1234, "ms"), "0.123 ms");
+        assert_eq!(with_unit(25.61, "MiB"), "25.6 MiB");
+        assert_eq!(with_unit(5_450.2, "/s"), "5450/s");
+    }
+}

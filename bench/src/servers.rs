@@ -1,0 +1,235 @@
+//! The servers under load: each starts in an empty directory and is stopped by process id.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+use crate::access::Access;
+use crate::client::Client;
+use crate::measure::Processes;
+use crate::pki::Pki;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+// The grain of the start time.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Which server, and where its programs are.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    /// The `kyanite` program.
+    Ours(PathBuf),
+    /// A directory with `kube-apiserver` and `etcd`.
+    Upstream(PathBuf),
+}
+
+/// A server that has said it is ready.
+pub(crate) struct Server {
+    pub(crate) access: Access,
+    /// From exec to the first 200 of /readyz.
+    pub(crate) ready_after: Duration,
+    children: Vec<Child>,
+    dir: TempDir,
+}
+
+impl Kind {
+    /// Starts it on an empty directory below `dir`.
+    pub(crate) async fn start(&self, dir: &Path) -> Result<Server> {
+        let dir = TempDir::with_prefix_in("bench-", dir)?;
+        let started = match self {
+            Kind::Ours(program) => start_ours(program, dir.path()).await,
+            Kind::Upstream(programs) => start_upstream(programs, dir.path()).await,
+        };
+        let (access, start, children) = started.with_context(|| last_words(dir.path()))?;
+        Ok(Server {
+            access,
+            ready_after: start.elapsed(),
+            children,
+            dir,
+        })
+    }
+}
+
+impl Server {
+    /// What to measure.
+    pub(crate) fn processes(&self) -> Processes {
+        Processes(self.children.iter().filter_map(Child::id).collect())
+    }
+
+    /// Ends it; what it wrote is removed.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        // The API server before its store.
+        for child in self.children.iter_mut().rev() {
+            end(child).await?;
+        }
+        Ok(self.dir.close()?)
+    }
+}
+
+async fn end(child: &mut Child) -> Result<()> {
+    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let pid = pid.context("the server ended under load")?;
+    kill_process(pid, Signal::TERM)?;
+    if timeout(STOP_LIMIT, child.wait()).await.is_err() {
+        child.kill().await?;
+    }
+    Ok(())
+}
+
+async fn start_ours(program: &Path, dir: &Path) -> Result<(Access, Instant, Vec<Child>)> {
+    let mut command = Command::new(program);
+    command
+        .args(["up", "--foreground", "--port", "0", "--data-dir"])
+        .arg(dir.join("data"))
+        // The user's own kubeconfig is not ours to touch here.
+        .arg("--kubeconfig")
+        .arg(dir.join("users-kubeconfig"));
+    let start = Instant::now();
+    let mut child = spawn(command, &dir.join("server.log"))?;
+    let access = until(&mut child, async || {
+        Access::from_kubeconfig(&dir.join("data/kubeconfig"))
+    })
+    .await?;
+    ready(&mut child, &access).await?;
+    Ok((access, start, vec![child]))
+}
+
+// etcd serves before the clock starts, which favours upstream; its certificates are ready too.
+async fn start_upstream(programs: &Path, dir: &Path) -> Result<(Access, Instant, Vec<Child>)> {
+    let [client, peer, port] = free_ports()?;
+    let etcd_url = format!("http://127.0.0.1:{client}");
+    let mut etcd = spawn(
+        etcd_command(programs, dir, &etcd_url, peer),
+        &dir.join("etcd.log"),
+    )?;
+    let store = SocketAddr::from((Ipv4Addr::LOCALHOST, client));
+    until(&mut etcd, async || {
+        Ok(tokio::net::TcpStream::connect(store).await?)
+    })
+    .await?;
+    let pki = Pki::make(dir)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let access = Access::new(address, &pki.ca, &pki.client_cert, &pki.client_key)?;
+    let start = Instant::now();
+    let command = apiserver_command(programs, dir, &etcd_url, port);
+    let mut server = spawn(command, &dir.join("server.log"))?;
+    ready(&mut server, &access).await?;
+    Ok((access, start, vec![etcd, server]))
+}
+
+fn etcd_command(programs: &Path, dir: &Path, url: &str, peer: u16) -> Command {
+    let peer = format!("http://127.0.0.1:{peer}");
+    let mut command = Command::new(programs.join("etcd"));
+    command.arg("--data-dir").arg(dir.join("etcd"));
+    command.args(["--listen-client-urls", url, "--advertise-client-urls", url]);
+    command.args(["--listen-peer-urls", &peer]);
+    command.args(["--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    command
+}
+
+// Everything upstream does by default, except what needs other components: the service account
+// admission waits for a controller, and the address of the `kubernetes` service may not be loopback.
+fn apiserver_command(programs: &Path, dir: &Path, etcd_url: &str, port: u16) -> Command {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let flags = [
+        ("etcd-servers", etcd_url.to_owned()),
+        ("bind-address", "127.0.0.1".into()),
+        ("advertise-address", "192.0.2.1".into()),
+        ("secure-port", port.to_string()),
+        ("cert-dir", file("certs")),
+        ("tls-cert-file", file("server.crt")),
+        ("tls-private-key-file", file("server.key")),
+        ("client-ca-file", file("ca.crt")),
+        (
+            "service-account-issuer",
+            "https://kubernetes.default.svc".into(),
+        ),
+        ("service-account-key-file", file("accounts.key")),
+        ("service-account-signing-key-file", file("accounts.key")),
+        ("service-cluster-ip-range", "10.0.0.0/16".into()),
+        ("authorization-mode", "AlwaysAllow".into()),
+        ("disable-admission-plugins", "ServiceAccount".into()),
+    ];
+    let mut command = Command::new(programs.join("kube-apiserver"));
+    command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    command
+}
+
+fn spawn(mut command: Command, log: &Path) -> Result<Child> {
+    let program = command.as_std().get_program().to_owned();
+    let log = File::create(log)?;
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .kill_on_drop(true);
+    command
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.display()))
+}
+
+async fn ready(child: &mut Child, access: &Access) -> Result<()> {
+    until(child, async || {
+        Client::connect(access).await?.get("/readyz").await
+    })
+    .await?;
+    Ok(())
+}
+
+async fn until<T>(child: &mut Child, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + START_LIMIT;
+    loop {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => {}
+        }
+        if let Some(status) = child.try_wait()? {
+            bail!("it ended while starting: {status}");
+        }
+        sleep(POLL).await;
+    }
+}
+
+// Held together so that they differ; free again when this returns.
+fn free_ports() -> Result<[u16; 3]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let held = [listen()?, listen()?, listen()?];
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(&held) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+fn last_words(dir: &Path) -> String {
+    let mut said = String::from("the server did not start; its last lines:");
+    for log in ["etcd.log", "server.log"] {
+        let text = fs::read_to_string(dir.join(log)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(5).collect();
+        for line in lines.iter().rev() {
+            said.push_str(&format!("\n  {log}: {line}"));
+        }
+    }
+    said
+}
+
+/// What the etcd of this directory calls itself, such as `etcd 3.6.8`.
+pub(crate) async fn etcd_version(programs: &Path) -> Result<String> {
+    let output = Command::new(programs.join("etcd"))
+        .arg("--version")
+        .output()
+        .await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().find_map(|l| l.strip_prefix("etcd Version: "));
+    Ok(format!("etcd {}", version.unwrap_or("of unknown version")))
+}
