@@ -415,6 +415,7 @@ impl Cache {
             revision: watch::Sender::new(0),
         };
         cache.fill(store).await?;
+        cache.catch_up(store).await?;
         Ok(cache)
     }
 
@@ -462,12 +463,12 @@ impl Cache {
     // The oldest state the store still has is loaded first and its history replayed on top, so that
     // watches which began before a restart can resume.
     async fn fill(&self, store: &dyn Store) -> store::Result<()> {
-        let start = match store.range(ROOT, ROOT, 1, Some(1)).await {
+        let mut at = match store.range(ROOT, ROOT, 1, Some(1)).await {
             Err(store::Error::Compacted { oldest, .. }) => Some(oldest),
-            _ => None,
+            _ => Some(1),
         };
         let end = format!("{}0", ROOT.trim_end_matches('/'));
-        let (mut from, mut at) = (ROOT.to_owned(), start.filter(|r| *r > 1));
+        let mut from = ROOT.to_owned();
         loop {
             const PAGE: usize = 5_000;
             let page = match store.range(&from, &end, PAGE, at).await {
@@ -494,6 +495,26 @@ impl Cache {
                 }
             }
         }
+    }
+
+    // Replays the history between what was loaded and the newest revision.
+    async fn catch_up(&self, store: &dyn Store) -> store::Result<()> {
+        let newest = store.revision().await?;
+        let mut watch = match store.watch(ROOT, self.revision()).await {
+            Ok(watch) => watch,
+            // Compacted since it was read: `follow` reads it anew.
+            Err(store::Error::Compacted { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        while self.revision() < newest {
+            match tokio::time::timeout(FRESHNESS_WAIT, watch.next()).await {
+                Ok(Some(Ok(item))) => self.apply(item),
+                Ok(Some(Err(error))) => return Err(error),
+                // The newest revision belongs to keys that are not ours, and etcd does not tell.
+                Ok(None) | Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     fn load_one(&self, kv: &store::KeyValue) {

@@ -290,4 +290,13 @@ mod tests {
         assert!(wants_aggregated_discovery(&headers(kubectl)));
         assert!(!wants_aggregated_discovery(&headers("application/json")));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_header_makes_negotiation_panic(text in "[ -~]{0,200}") {
+            let headers = headers(&text);
+            let _ = accept(&headers, None, true);
+            let _ = wants_aggregated_discovery(&headers);
+        }
+    }
 }

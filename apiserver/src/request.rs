@@ -557,4 +557,22 @@ mod tests {
         assert!(!query.flag("x"));
         assert!(!query.flag("absent"));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_path_or_query_makes_the_parsers_panic(path in "(/[a-z%.:0-9é]{0,12}){0,9}/?", query in ".{0,300}") {
+            let _ = parse_path(&path);
+            let query = Query::parse(Some(&query));
+            let _ = ListOptions::parse(&query, true);
+            let _ = ListOptions::parse(&query, false);
+            let _ = WriteOptions::parse(&query, "agent/1", "CreateOptions");
+        }
+
+        #[test]
+        fn what_is_encoded_is_decoded(text in ".{0,60}") {
+            let encoded: String = text.bytes().map(|b| format!("%{b:02X}")).collect();
+            let query = Query::parse(Some(&format!("k={encoded}")));
+            proptest::prop_assert_eq!(query.get("k").unwrap_or_default(), text);
+        }
+    }
 }
