@@ -53,7 +53,11 @@ pub(crate) fn admit_delete(resource: &Resource, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn namespace_lifecycle(api: &Api, attributes: &Attributes<'_>, _: &mut Value) -> Result<()> {
+async fn namespace_lifecycle(
+    api: &Api,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+) -> Result<()> {
     let call = attributes.call;
     if attributes.verb != "create" || !call.resource.namespaced || call.resource.is_virtual {
         return Ok(());
@@ -70,13 +74,12 @@ async fn namespace_lifecycle(api: &Api, attributes: &Attributes<'_>, _: &mut Val
     let why =
         format!("unable to create new content in namespace {name} because it is being terminated");
     let message = format!("namespace {name} is being terminated");
-    Err(
-        ApiError::forbidden(call.resource, call.path.name(), &why).cause(
-            "NamespaceTerminating",
-            message,
-            "metadata.namespace",
-        ),
+    Err(ApiError::forbidden(
+        call.resource,
+        object["metadata"]["name"].as_str().unwrap_or_default(),
+        &why,
     )
+    .cause("NamespaceTerminating", message, "metadata.namespace"))
 }
 
 /// A certificate request carries who asked for it, whatever the client wrote there.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -158,10 +159,14 @@ impl App {
             path.version.as_str(),
             path.resource.as_str(),
         );
-        let resource = *self
-            .resources
-            .get(&key)
-            .ok_or_else(ApiError::no_such_path)?;
+        let Some(resource) = self.resources.get(&key).copied() else {
+            let known = resources::all().iter().any(|r| r.gv.group == path.group);
+            return if known {
+                Err(ApiError::no_such_path())
+            } else {
+                Ok(not_found_page())
+            };
+        };
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query());
         let mut call = Call {
@@ -335,11 +340,10 @@ fn quoted(text: &str) -> String {
 }
 
 fn error_response(error: &ApiError, headers: &HeaderMap, pretty: Option<&str>) -> Response<Body> {
-    let accepted = negotiate::accept(headers, pretty, true).unwrap_or(Accepted::JSON);
-    let accepted = Accepted {
-        shape: negotiate::Shape::Object,
-        ..accepted
-    };
+    let accepted = negotiate::accept(headers, pretty, true)
+        .ok()
+        .filter(|accepted| accepted.shape == negotiate::Shape::Object)
+        .unwrap_or(Accepted::JSON);
     let mut response = Response::new(Body::from(view::encode(&error.to_value(), accepted)));
     *response.status_mut() = error.code;
     let out = response.headers_mut();
@@ -365,6 +369,15 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
+/// What upstream's HTTP layer answers where nothing is registered.
+pub(crate) fn not_found_page() -> Response<Body> {
+    text_page(
+        StatusCode::NOT_FOUND,
+        "text/plain; charset=utf-8",
+        "404 page not found\n",
+    )
+}
+
 pub(crate) fn text_page(
     code: StatusCode,
     content_type: &'static str,
@@ -372,9 +385,11 @@ pub(crate) fn text_page(
 ) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = code;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if content_type.starts_with("text/plain") {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
     response
 }
 

@@ -96,7 +96,7 @@ async fn own_service(api: &Api, address: SocketAddr) -> Result<()> {
     ensure(api, "", "services", service).await?;
     ensure(api, "networking.k8s.io", "ipaddresses", json!({
         "metadata": {"name": ip, "labels": {"ipaddress.kubernetes.io/ip-family": "IPv4",
-            "ipaddress.kubernetes.io/managed-by": "ipallocator.kubernetes.io"}},
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
         "spec": {"parentRef": {"group": "", "resource": "services", "namespace": "default", "name": "kubernetes"}},
     })).await?;
     let mirrored = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});

@@ -59,6 +59,14 @@ pub(crate) fn check_size(bytes: &[u8], format: Format) -> Result<()> {
 }
 
 fn decode(headers: &HeaderMap, bytes: &[u8], expected: Expected) -> Result<Decoded> {
+    decode_raw(headers, bytes, expected)?.map_err(|error| decode_error(&error, bytes, expected))
+}
+
+fn decode_raw(
+    headers: &HeaderMap,
+    bytes: &[u8],
+    expected: Expected,
+) -> Result<std::result::Result<Decoded, DecodeError>> {
     let format = negotiate::body_format(headers)?;
     check_size(bytes, format)?;
     let content = match format {
@@ -67,8 +75,12 @@ fn decode(headers: &HeaderMap, bytes: &[u8], expected: Expected) -> Result<Decod
         Format::Protobuf => ContentType::Protobuf,
     };
     let default = GroupVersionKind::new(expected.gv.group, expected.gv.version, expected.kind);
-    objects::decode::decode(content, bytes, Some(&default), objects::decode::builtin)
-        .map_err(|error| decode_error(&error, bytes, expected))
+    Ok(objects::decode::decode(
+        content,
+        bytes,
+        Some(&default),
+        objects::decode::builtin,
+    ))
 }
 
 // Upstream's `transformDecodeError`: a body whose kind is known is named by it, any other by its start.
@@ -156,11 +168,13 @@ pub(crate) fn strict(
 
 /// Decodes a body of one kind whatever group and version it names (option kinds exist in all).
 pub(crate) fn any_version(headers: &HeaderMap, bytes: &[u8], expected: Expected) -> Result<Value> {
-    let decoded = decode(headers, bytes, expected)?;
+    let decoded =
+        decode_raw(headers, bytes, expected)?.map_err(|e| ApiError::bad_request(e.to_string()))?;
     if decoded.gvk.kind != expected.kind {
         return Err(ApiError::bad_request(format!(
-            "expected {}, got {}",
-            expected.kind, decoded.gvk.kind
+            "no kind {:?} is registered for version {:?} in scheme \"pkg/runtime/scheme.go:111\"",
+            decoded.gvk.kind,
+            decoded.gvk.api_version(),
         )));
     }
     Ok(decoded.object)

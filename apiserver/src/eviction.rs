@@ -64,6 +64,16 @@ pub(crate) fn booked(budget: &Value, pod: &str, now: &str) -> Result<Value> {
     let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
     new["status"]["disruptionsAllowed"] = (allowed - 1).into();
     new["status"]["disruptedPods"][pod] = now.into();
+    if allowed == 1 {
+        let generation = budget["status"]["observedGeneration"].clone();
+        crate::rest::set_condition(
+            &mut new,
+            serde_json::json!({
+                "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+                "observedGeneration": generation, "lastTransitionTime": now,
+            }),
+        );
+    }
     Ok(new)
 }
 

@@ -44,7 +44,11 @@ impl Token {
     }
 
     fn decode(text: &str) -> Result<Token> {
-        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bad = |why: &str| {
+            ApiError::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|e| bad(&e.to_string()))?;

@@ -100,7 +100,7 @@ impl<'a> Clause<'a> {
 
     fn format(&self) -> Option<Format> {
         match self.media {
-            "application/json" | "*/*" | "application/*" => Some(Format::Json),
+            "application/json" | "*/*" => Some(Format::Json),
             "application/yaml" => Some(Format::Yaml),
             "application/vnd.kubernetes.protobuf" => Some(Format::Protobuf),
             _ => None,
@@ -110,7 +110,9 @@ impl<'a> Clause<'a> {
     // A clause with an `as` we do not know is passed over, as upstream does.
     fn shape(&self, transforms: bool) -> Option<Shape> {
         let version = match self.param("v") {
+            Some("v1") => "v1",
             Some("v1beta1") => "v1beta1",
+            _ if self.param("as").is_some() => return None,
             _ => "v1",
         };
         match (self.param("as"), self.param("g")) {

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use crate::app::{App, text_page};
+use crate::app::{App, not_found_page, text_page};
 use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::negotiate::{self, Accepted};
@@ -30,8 +30,16 @@ impl App {
     ) -> Result<Response<Body>> {
         let query = Query::parse(request.uri().query());
         let headers = request.headers();
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Err(ApiError::no_such_path());
+        let is_health = ["/healthz", "/livez", "/readyz"]
+            .iter()
+            .any(|p| path.starts_with(p));
+        if !matches!(*request.method(), Method::GET | Method::HEAD) && !is_health {
+            let known = self.discovery.document(path).is_some() || path == "/version";
+            return if known {
+                Err(ApiError::method_not_allowed())
+            } else {
+                Ok(not_found_page())
+            };
         }
         if let Some(response) = self.discovery_page(headers, path, &query)? {
             return Ok(response);
@@ -52,7 +60,7 @@ impl App {
                 openapi::index(),
             )),
             ("openapi", Some(name)) => openapi_v3(headers, name, &query),
-            _ => Err(ApiError::no_such_path()),
+            _ => Ok(not_found_page()),
         }
     }
 

@@ -168,7 +168,7 @@ impl Query {
         };
         text.parse().map(Some).map_err(|_| {
             ApiError::bad_request(format!(
-                "unable to parse query parameter {key:?}: {text:?} is not a valid number"
+                "strconv.ParseInt: parsing {text:?}: invalid syntax"
             ))
         })
     }
@@ -323,7 +323,7 @@ fn list_error(field: &str, message: &str) -> ApiError {
 fn parse_version(text: Option<&str>) -> Result<Option<u64>> {
     let Some(text) = text else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {
-        ApiError::bad_request(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        ApiError::bad_request(format!("invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
     })
 }
 

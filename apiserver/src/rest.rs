@@ -12,6 +12,8 @@ pub(crate) mod scale;
 mod subresources;
 mod update;
 
+pub(crate) use subresources::set_condition;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -112,9 +114,9 @@ impl Call {
     pub(crate) fn verb(&self) -> &'static str {
         let named = self.path.name.is_some();
         match self.method {
-            Method::GET | Method::HEAD if self.is_watch() => "watch",
-            Method::GET | Method::HEAD if named => "get",
-            Method::GET | Method::HEAD => "list",
+            Method::GET if self.is_watch() => "watch",
+            Method::GET if named => "get",
+            Method::GET => "list",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
@@ -210,6 +212,7 @@ impl Api {
         let misplaced = match verb {
             "create" => !on_collection || (call.resource.namespaced && !scoped),
             "update" | "patch" => on_collection,
+            "deletecollection" => call.resource.namespaced && !scoped,
             _ => false,
         };
         if misplaced {
@@ -321,6 +324,7 @@ fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
         ("status", "Deployment") => &[&["spec"], &["metadata", "labels"]],
         ("status", _) if whole => &[&["spec"], &["metadata"]],
         ("status", _) => &[&["spec"]],
+        ("finalize", _) => &[&["status"]],
         _ => &[],
     };
     let paths: Vec<_> = paths

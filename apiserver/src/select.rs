@@ -61,18 +61,18 @@ impl Selection {
         );
         let mut selection = Selection::everything(stored.unwrap_or(resource), namespace);
         selection.labels = LabelSelector::parse(&options.label_selector)
-            .map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))?;
+            .map_err(|e| ApiError::bad_request(e.to_string()))?;
         let fields = FieldSelector::parse(&options.field_selector)
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         for term in fields.terms() {
-            let source =
-                match term.field.as_str() {
-                    "metadata.name" => Source::Name,
-                    "metadata.namespace" => Source::Namespace,
-                    field => Source::Indexed(kinds::fields::position(resource, field).ok_or_else(
-                        || ApiError::bad_request(format!("field label not supported: {field}")),
-                    )?),
-                };
+            let source = match term.field.as_str() {
+                "metadata.name" => Source::Name,
+                "metadata.namespace" => Source::Namespace,
+                field => Source::Indexed(
+                    kinds::fields::position(resource, field)
+                        .ok_or_else(|| unknown_field(selection.resource, field))?,
+                ),
+            };
             selection.fields.push(FieldTest {
                 source,
                 equal: !term.negated,
@@ -166,4 +166,14 @@ impl Selection {
             Some(&*index.labels[position].1)
         })
     }
+}
+
+// Kinds with selectable fields of their own refuse in other words than the rest.
+fn unknown_field(resource: &Resource, field: &str) -> ApiError {
+    ApiError::bad_request(match kinds::fields::has_own(resource) {
+        true => format!("field label not supported: {field}"),
+        false => format!(
+            "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ),
+    })
 }

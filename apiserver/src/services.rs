@@ -179,16 +179,12 @@ impl Services {
                 .await?
                 .to_string(),
         };
-        check_families(service)?;
+        if address != "None" {
+            check_families(service)?;
+        }
         service["spec"]["clusterIP"] = address.as_str().into();
         service["spec"]["clusterIPs"] = json!([address]);
-        service["spec"]["ipFamilies"] = json!(["IPv4"]);
-        if service["spec"]
-            .get("ipFamilyPolicy")
-            .is_none_or(Value::is_null)
-        {
-            service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
-        }
+        set_families(service, &address);
         Ok(())
     }
 
@@ -210,9 +206,7 @@ impl Services {
             Ok(IpAddr::V4(ip)) if self.cidr.contains(&ip) => ip,
             Ok(_) => {
                 return Err(refuse(&format!(
-                    "failed to allocate IP {text}: the provided IP ({text}) is not in the valid range. \
-                     The range of valid IPs is {}",
-                    self.cidr
+                    "failed to allocate IP {text}: the provided network does not match the current range"
                 )));
             }
             Err(_) => return Err(refuse("must be a valid IP address")),
@@ -424,6 +418,27 @@ fn pick_port(taken: &HashSet<u16>, own: &HashSet<u16>) -> Option<u16> {
         .find(free)
 }
 
+// A headless service without a selector may have endpoints of both families, whatever the cluster has.
+fn set_families(service: &mut Value, address: &str) {
+    let selector = service["spec"].get("selector").and_then(Value::as_object);
+    let open = address == "None" && selector.is_none_or(serde_json::Map::is_empty);
+    let spec = &mut service["spec"];
+    if open
+        && spec.get("ipFamilyPolicy").is_none_or(Value::is_null)
+        && spec.get("ipFamilies").is_none_or(Value::is_null)
+    {
+        spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
+        spec["ipFamilyPolicy"] = "RequireDualStack".into();
+        return;
+    }
+    if address != "None" || spec.get("ipFamilies").is_none_or(Value::is_null) {
+        spec["ipFamilies"] = json!(["IPv4"]);
+    }
+    if spec.get("ipFamilyPolicy").is_none_or(Value::is_null) {
+        spec["ipFamilyPolicy"] = "SingleStack".into();
+    }
+}
+
 fn check_families(service: &Value) -> Result<(), Errors> {
     let mut errors = Errors::default();
     let spec = Path::root("spec");
@@ -577,7 +592,7 @@ fn address_object(api: &Api, service: &Value, ip: Ipv4Addr) -> Value {
             "creationTimestamp": api.clock.seconds(),
             "labels": {
                 "ipaddress.kubernetes.io/ip-family": "IPv4",
-                "ipaddress.kubernetes.io/managed-by": "ipallocator.kubernetes.io",
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
             },
         },
         "spec": {"parentRef": {

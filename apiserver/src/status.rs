@@ -162,6 +162,18 @@ impl ApiError {
         ApiError::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
     }
 
+    /// 409 for a precondition of a delete; upstream names the kind here.
+    pub(crate) fn precondition_failed(resource: &Resource, name: &str, why: &str) -> ApiError {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            resource.kind
+        );
+        let mut error =
+            ApiError::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name);
+        error.kind = resource.kind.to_owned();
+        error
+    }
+
     /// 409 for a stale resourceVersion.
     pub(crate) fn modified(resource: &Resource, name: &str) -> ApiError {
         ApiError::conflict(

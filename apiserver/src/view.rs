@@ -37,7 +37,8 @@ impl RowObject {
             Some("None") => Ok(RowObject::None),
             Some("Object") => Ok(RowObject::Object),
             Some(other) => Err(ApiError::bad_request(format!(
-                "unrecognized includeObject value: {other:?}"
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
+                 must be 'Metadata', 'Object', 'None', or empty"
             ))),
         }
     }
@@ -119,7 +120,7 @@ impl View {
                     version,
                     &meta,
                     Some(self.resource),
-                    vec![self.row(object, now)],
+                    vec![self.row(object, now, version)],
                 )
             }
         };
@@ -135,7 +136,7 @@ impl View {
             let now = Timestamp::now();
             let rows = items
                 .iter()
-                .map(|i| self.row(self.convert(i.value()), now))
+                .map(|i| self.row(self.convert(i.value()), now, version))
                 .collect();
             return encode(
                 &table(version, meta, Some(self.resource), rows),
@@ -232,7 +233,7 @@ impl View {
         value
     }
 
-    fn row(&self, object: Value, now: Timestamp) -> Value {
+    fn row(&self, object: Value, now: Timestamp, version: &str) -> Value {
         let cells = print::cells(self.resource, &object, now);
         let mut row = json!({"cells": cells});
         let conditions = print::row_conditions(self.resource, &object);
@@ -241,7 +242,7 @@ impl View {
         }
         match self.row_object {
             RowObject::None => row["object"] = Value::Null,
-            RowObject::Metadata => row["object"] = partial(&object, "v1"),
+            RowObject::Metadata => row["object"] = partial(&object, version),
             RowObject::Object => row["object"] = object,
         }
         row
@@ -291,7 +292,7 @@ impl View {
                     version,
                     &meta,
                     columns,
-                    vec![self.row(object, Timestamp::now())],
+                    vec![self.row(object, Timestamp::now(), version)],
                 )
             }
         };

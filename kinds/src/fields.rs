@@ -125,6 +125,11 @@ pub fn values(resource: &Resource, object: &Value) -> Vec<String> {
     fields.iter().map(|(_, extract)| extract(object)).collect()
 }
 
+/// Whether a kind can be selected by more than name and namespace.
+pub fn has_own(resource: &Resource) -> bool {
+    !fields_of(resource.gv.group, resource.kind).is_empty()
+}
+
 fn fields_of(group: &str, kind: &str) -> &'static [Field] {
     ROWS.iter()
         .find(|row| row.0 == group && row.1 == kind)

@@ -174,6 +174,15 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
                 "phase": "Pending",
                 "qosClass": qos::qos_class(object),
             });
+            if object["spec"]["schedulingGates"]
+                .as_array()
+                .is_some_and(|gates| !gates.is_empty())
+            {
+                object["status"]["conditions"] = serde_json::json!([{
+                    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }]);
+            }
         }
         ("", "Namespace") => prepare_namespace(object),
         ("", "PersistentVolume") => {

@@ -83,12 +83,15 @@ impl DeleteOptions {
         let policy = value["propagationPolicy"].as_str();
         let orphan = value["orphanDependents"].as_bool();
         if policy.is_some() && orphan.is_some() {
-            let message = "orphanDependents and deletionPropagation cannot be both set";
+            let message = format!(
+                "Invalid value: {:?}: orphanDependents and deletionPropagation cannot be both set",
+                policy.unwrap_or_default()
+            );
             return Err(ApiError::invalid_option(
                 "DeleteOptions",
                 "FieldValueInvalid",
                 "propagationPolicy",
-                message,
+                &message,
             ));
         }
         let propagation = match (policy, orphan) {
@@ -97,11 +100,11 @@ impl DeleteOptions {
             (Some("Foreground"), _) => Some(Propagation::Foreground),
             (Some(other), _) => {
                 let message = format!(
-                    "Invalid value: {other:?}: DeletionPropagationPolicy need to be one of \"Foreground\", \"Background\", \"Orphan\" or nil"
+                    "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
                 );
                 return Err(ApiError::invalid_option(
                     "DeleteOptions",
-                    "FieldValueInvalid",
+                    "FieldValueNotSupported",
                     "propagationPolicy",
                     &message,
                 ));
@@ -121,23 +124,32 @@ impl DeleteOptions {
 
     fn check(&self, resource: &Resource, object: &Value) -> Result<()> {
         let name = text(object, "name");
-        let mismatch = |what: &str, wanted: &str, present: &str| {
+        let mismatch = |what: &str, wanted: &str, present: &str, fate: &str| {
             let why = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {present}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({present}). \
+                 The object might have been {fate}"
             );
-            Err(ApiError::conflict(resource, name, &why))
+            Err(ApiError::precondition_failed(resource, name, &why))
         };
         if let Some(uid) = self
             .uid
             .as_deref()
             .filter(|uid| *uid != text(object, "uid"))
         {
-            return mismatch("UID", uid, text(object, "uid"));
+            return mismatch(
+                "UID",
+                uid,
+                text(object, "uid"),
+                "deleted and then recreated",
+            );
         }
         match self.resource_version.as_deref() {
-            Some(version) if version != text(object, "resourceVersion") => {
-                mismatch("ResourceVersion", version, text(object, "resourceVersion"))
-            }
+            Some(version) if version != text(object, "resourceVersion") => mismatch(
+                "ResourceVersion",
+                version,
+                text(object, "resourceVersion"),
+                "modified",
+            ),
             _ => Ok(()),
         }
     }
@@ -203,6 +215,17 @@ fn plan(resource: &Resource, object: &Value, options: &DeleteOptions, now: Times
     } else {
         Plan::Mark(marked)
     }
+}
+
+fn dead(object: &Value, now: Timestamp) -> Value {
+    let mut dead = object.clone();
+    if object["metadata"].get("deletionTimestamp").is_none() {
+        set_deletion(&mut dead, 0, now);
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
+        dead["metadata"]["generation"] = (generation + 1).into();
+    }
+    dead["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    dead
 }
 
 fn set_deletion(object: &mut Value, grace: i64, now: Timestamp) {
@@ -381,7 +404,11 @@ impl Api {
             };
             if let Written::Done(revision) = self.store.write(&key, expect, change).await? {
                 let removed = after.is_none();
-                let text = after.unwrap_or_else(|| current.text().clone());
+                // A pod that goes at once is answered as if its grace had run out.
+                let text = after.unwrap_or_else(|| match resource.kind {
+                    "Pod" => collection.form.encode(&dead(&object, self.clock.now())),
+                    _ => current.text().clone(),
+                });
                 let stored = collection
                     .form
                     .adopt(&text, revision)

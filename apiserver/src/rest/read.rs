@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::{Api, Call, Reply};
-use crate::request::{ListOptions, VersionMatch};
+use crate::request::ListOptions;
 use crate::select::Selection;
 use crate::status::{ApiError, Result};
 use crate::{list, watch};
@@ -13,12 +13,13 @@ use crate::{list, watch};
 impl Api {
     pub(super) async fn get(&self, call: &Call) -> Result<Reply> {
         let view = call.view()?;
-        let options = ListOptions::parse(&call.query, false)?;
-        match options.version_match {
-            VersionMatch::NotOlderThan(revision) | VersionMatch::Exact(revision) => {
-                self.cache.reach(revision).await?;
-            }
-            VersionMatch::Any | VersionMatch::Latest => {}
+        if let Some(text) = call.query.get("resourceVersion") {
+            let revision: u64 = text.parse().map_err(|_| {
+                ApiError::plain(format!(
+                    "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                ))
+            })?;
+            self.cache.reach(revision).await?;
         }
         let stored = self
             .must_fetch(call.resource, call.namespace(), call.path.name())

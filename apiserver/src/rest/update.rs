@@ -138,6 +138,9 @@ impl Api {
         }
         self.admit(call, "update", new).await?;
         strategy::prepare_update(call.resource, subresource, new, old);
+        if subresource == "approval" {
+            stamp_conditions(new, &self.clock.seconds());
+        }
         if call.resource.kind == "PersistentVolume"
             && new["status"]["phase"] != old["status"]["phase"]
         {
@@ -244,6 +247,20 @@ pub(super) fn is_finished(object: &Value) -> bool {
         && no_finalizers
         && no_spec_finalizers
         && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+}
+
+// An approver need not say when.
+fn stamp_conditions(request: &mut Value, now: &str) {
+    let conditions = request
+        .pointer_mut("/status/conditions")
+        .and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        for field in ["lastUpdateTime", "lastTransitionTime"] {
+            if condition[field].is_null() {
+                condition[field] = now.into();
+            }
+        }
+    }
 }
 
 fn strip_version(object: &mut Value) {
