@@ -1,0 +1,34 @@
+# Kyanite's commands. Each sets up what it needs by itself; `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.SILENT:
+.DEFAULT_GOAL := help
+.PHONY: help up down test lint bench
+
+SETUP = scripts/setup --for $@ && eval "$$(scripts/env)"
+KYANITE = $${CARGO_TARGET_DIR:-target}/release/kyanite
+
+help: ## list these commands
+	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## build Kyanite and start it; kubectl then works with the context `kyanite`
+	$(SETUP)
+	echo "building (the first time takes a few minutes)"
+	cargo build --release --locked --package kyanite
+	$(KYANITE) up
+
+down: ## stop it; the data stays until `kyanite down --purge`
+	$(KYANITE) down
+
+test: ## run every test, against real clients where this machine has them
+	$(SETUP)
+	scripts/test
+
+lint: ## formatting, clippy with warnings as errors, licences
+	$(SETUP)
+	scripts/lint
+
+bench: ## measure the release build against the budgets
+	$(SETUP)
+	scripts/bench
