@@ -28,16 +28,20 @@ pub(crate) struct ApiError {
     pub(crate) reason: &'static str,
     /// For people.
     pub(crate) message: String,
+    /// Seconds after which a retry makes sense.
+    pub(crate) retry_after: Option<u32>,
+    details: Option<Box<Details>>,
+    /// A continue token that resumes an expired list.
+    continue_token: Option<Box<str>>,
+}
+
+/// What an error is about.
+#[derive(Debug, Clone, Default)]
+struct Details {
     name: String,
     group: String,
     kind: String,
-    uid: String,
     causes: Vec<Cause>,
-    /// Seconds after which a retry makes sense.
-    pub(crate) retry_after: Option<u32>,
-    /// A continue token that resumes an expired list.
-    continue_token: Option<String>,
-    has_details: bool,
 }
 
 /// The result of handling a request.
@@ -49,35 +53,33 @@ impl ApiError {
             code,
             reason,
             message: message.into(),
-            name: String::new(),
-            group: String::new(),
-            kind: String::new(),
-            uid: String::new(),
-            causes: Vec::new(),
             retry_after: None,
+            details: None,
             continue_token: None,
-            has_details: false,
         }
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> ApiError {
-        self.name = name.to_owned();
-        self.group = resource.gv.group.to_owned();
-        self.kind = resource.plural.to_owned();
-        self.has_details = true;
+        let details = self.details_mut();
+        details.name = name.to_owned();
+        details.group = resource.gv.group.to_owned();
+        details.kind = resource.plural.to_owned();
         self
     }
 
     // Errors that upstream's HTTP layer makes carry details with nothing in them.
     fn with_empty_details(mut self) -> ApiError {
-        self.has_details = true;
+        self.details_mut();
         self
+    }
+
+    fn details_mut(&mut self) -> &mut Details {
+        self.details.get_or_insert_default()
     }
 
     fn retry(mut self, seconds: u32) -> ApiError {
         self.retry_after = Some(seconds);
-        self.has_details = true;
-        self
+        self.with_empty_details()
     }
 
     /// Adds a cause.
@@ -87,12 +89,11 @@ impl ApiError {
         message: impl Into<String>,
         field: &str,
     ) -> ApiError {
-        self.causes.push(Cause {
+        self.details_mut().causes.push(Cause {
             reason,
             message: message.into(),
             field: field.to_owned(),
         });
-        self.has_details = true;
         self
     }
 
@@ -120,13 +121,8 @@ impl ApiError {
 
     /// 404: no such path.
     pub(crate) fn no_such_path() -> ApiError {
-        let mut error = ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NotFound",
-            "the server could not find the requested resource",
-        );
-        error.has_details = true;
-        error
+        let message = "the server could not find the requested resource";
+        ApiError::new(StatusCode::NOT_FOUND, "NotFound", message).with_empty_details()
     }
 
     /// 405: the path exists but not this method.
@@ -170,7 +166,7 @@ impl ApiError {
         );
         let mut error =
             ApiError::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name);
-        error.kind = resource.kind.to_owned();
+        error.details_mut().kind = resource.kind.to_owned();
         error
     }
 
@@ -195,7 +191,7 @@ impl ApiError {
 
     /// Adds the token with which a list can go on, inconsistently, after 410.
     pub(crate) fn with_continue(mut self, token: String) -> ApiError {
-        self.continue_token = Some(token);
+        self.continue_token = Some(token.into());
         self
     }
 
@@ -240,10 +236,10 @@ impl ApiError {
         };
         let message = format!("{qualified} {name:?} is invalid: {joined}");
         let mut error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
-        error.name = name.to_owned();
-        error.group = group.to_owned();
-        error.kind = kind.to_owned();
-        error.has_details = true;
+        let details = error.details_mut();
+        details.name = name.to_owned();
+        details.group = group.to_owned();
+        details.kind = kind.to_owned();
         for e in &errors.0 {
             error = error.cause(e.reason.name(), e.message.clone(), &e.field);
         }
@@ -281,8 +277,9 @@ impl ApiError {
     ) -> ApiError {
         let text = format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {message}");
         let mut error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text);
-        error.group = "meta.k8s.io".into();
-        error.kind = kind.into();
+        let details = error.details_mut();
+        details.group = "meta.k8s.io".into();
+        details.kind = kind.into();
         error.cause(reason, message, field)
     }
 
@@ -334,7 +331,7 @@ impl ApiError {
     pub(crate) fn to_value(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
-            metadata.insert("continue".into(), token.as_str().into());
+            metadata.insert("continue".into(), (**token).into());
         }
         let mut status = json!({
             "kind": "Status",
@@ -347,27 +344,26 @@ impl ApiError {
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }
-        if self.has_details {
-            status["details"] = Value::Object(self.details());
+        if let Some(details) = &self.details {
+            status["details"] = Value::Object(self.details_value(details));
         }
         status
     }
 
-    fn details(&self) -> Map<String, Value> {
+    fn details_value(&self, about: &Details) -> Map<String, Value> {
         let mut details = Map::new();
         let texts = [
-            ("name", &self.name),
-            ("group", &self.group),
-            ("kind", &self.kind),
-            ("uid", &self.uid),
+            ("name", &about.name),
+            ("group", &about.group),
+            ("kind", &about.kind),
         ];
         for (key, text) in texts {
             if !text.is_empty() {
                 details.insert(key.into(), text.as_str().into());
             }
         }
-        if !self.causes.is_empty() {
-            let causes = self.causes.iter().map(cause_value).collect();
+        if !about.causes.is_empty() {
+            let causes = about.causes.iter().map(cause_value).collect();
             details.insert("causes".into(), Value::Array(causes));
         }
         if let Some(seconds) = self.retry_after {
