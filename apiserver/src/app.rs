@@ -32,6 +32,7 @@ use crate::view;
 
 /// Upstream's limits: time for a request, requests at once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 const MAX_READS: usize = 400;
 const MAX_WRITES: usize = 200;
 /// A body of this size counts as one more request.
@@ -183,7 +184,11 @@ impl App {
         let outcome = if call.is_watch() {
             self.watch(&call).await
         } else {
-            let timed = tokio::time::timeout(REQUEST_TIMEOUT, self.answer(&mut call, body));
+            let limit = match call.verb() {
+                "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
+                _ => REQUEST_TIMEOUT,
+            };
+            let timed = tokio::time::timeout(limit, self.answer(&mut call, body));
             timed.await.unwrap_or_else(|_| {
                 Err(ApiError::timeout(
                     "request did not complete within the allotted timeout",

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use kinds::resources::{self, Resource};
+use futures::future::{try_join, try_join_all};
+use kinds::resources::{self, GroupVersion, Resource};
 use serde_json::{Value, json};
 use store::{Change, Expect};
 
@@ -25,64 +26,73 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Creates what is missing and mends what belongs to this server.
+/// Creates what is missing and mends what belongs to this server. The objects do not depend on each
+/// other, so they are written together and share a commit.
 pub(crate) async fn run(api: &Api, address: SocketAddr) -> Result<()> {
-    for name in NAMESPACES {
+    let objects = namespaces()
+        .chain(priority_classes())
+        .chain(std::iter::once(service_range(api)))
+        .chain(api_services(api))
+        .chain(own_service(api, address));
+    try_join_all(objects.map(|(group, plural, object)| ensure(api, group, plural, object))).await?;
+    own_endpoints(api, address).await
+}
+
+/// Group, plural and object.
+type Wanted = (&'static str, &'static str, Value);
+
+fn namespaces() -> impl Iterator<Item = Wanted> {
+    NAMESPACES.into_iter().map(|name| {
         let metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
         let spec = json!({"finalizers": ["kubernetes"]});
-        ensure(
-            api,
+        (
             "",
             "namespaces",
             json!({"metadata": metadata, "spec": spec, "status": {"phase": "Active"}}),
         )
-        .await?;
-    }
-    for (name, value, description) in PRIORITY_CLASSES {
-        let class = json!({"metadata": {"name": name, "generation": 1}, "value": value,
+    })
+}
+
+fn priority_classes() -> impl Iterator<Item = Wanted> {
+    PRIORITY_CLASSES
+        .into_iter()
+        .map(|(name, value, description)| {
+            let class = json!({"metadata": {"name": name, "generation": 1}, "value": value,
             "description": description, "preemptionPolicy": "PreemptLowerPriority"});
-        ensure(api, "scheduling.k8s.io", "priorityclasses", class).await?;
-    }
-    let range = json!({"metadata": {"name": "kubernetes", "finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
-        "spec": {"cidrs": [api.services.cidr().to_string()]},
-        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "", "message": "the range is in use",
-            "lastTransitionTime": api.clock.seconds()}]}});
-    ensure(api, "networking.k8s.io", "servicecidrs", range).await?;
-    api_services(api).await?;
-    own_service(api, address).await
+            ("scheduling.k8s.io", "priorityclasses", class)
+        })
+}
+
+fn service_range(api: &Api) -> Wanted {
+    let ready = json!({"type": "Ready", "status": "True", "reason": "", "message": "the range is in use",
+        "lastTransitionTime": api.clock.seconds()});
+    let range = json!({"metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": [api.services.cidr().to_string()]}, "status": {"conditions": [ready]}});
+    ("networking.k8s.io", "servicecidrs", range)
 }
 
 /// One local APIService per group and version, as upstream's autoregistration makes them.
-async fn api_services(api: &Api) -> Result<()> {
-    let mut done = Vec::new();
-    for (position, resource) in resources::all().iter().enumerate() {
-        let gv = resource.gv;
-        if done.contains(&gv) {
-            continue;
-        }
-        done.push(gv);
-        let name = format!("{}.{}", gv.version, gv.group);
-        let priority = 18_000_i64
-            .saturating_sub(i64::try_from(position).unwrap_or(0) * 100)
-            .max(1);
-        let mut spec =
-            json!({"version": gv.version, "groupPriorityMinimum": priority, "versionPriority": 15});
+fn api_services(api: &Api) -> impl Iterator<Item = Wanted> {
+    let mut versions: Vec<GroupVersion> = resources::all().iter().map(|r| r.gv).collect();
+    versions.dedup();
+    versions.into_iter().zip(0..).map(|(gv, position)| {
+        let priority = 18_000_i64 - position * 100;
+        let mut spec = json!({"version": gv.version, "groupPriorityMinimum": priority, "versionPriority": 15});
         if !gv.group.is_empty() {
             spec["group"] = gv.group.into();
         }
-        let object = json!({
-            "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
-            "spec": spec,
-            "status": {"conditions": [{"type": "Available", "status": "True", "reason": "Local",
-                "message": "served by this API server itself", "lastTransitionTime": api.clock.seconds()}]},
-        });
-        ensure(api, "apiregistration.k8s.io", "apiservices", object).await?;
-    }
-    Ok(())
+        let available = json!({"type": "Available", "status": "True", "reason": "Local",
+            "message": "served by this API server itself", "lastTransitionTime": api.clock.seconds()});
+        let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"});
+        let name = format!("{}.{}", gv.version, gv.group);
+        let object = json!({"metadata": {"name": name, "labels": labels}, "spec": spec,
+            "status": {"conditions": [available]}});
+        ("apiregistration.k8s.io", "apiservices", object)
+    })
 }
 
-/// default/kubernetes: the API server as a service, with its address as the only endpoint.
-async fn own_service(api: &Api, address: SocketAddr) -> Result<()> {
+/// default/kubernetes: the API server as a service, and its address.
+fn own_service(api: &Api, address: SocketAddr) -> impl Iterator<Item = Wanted> {
     let ip = api.services.first_ip().to_string();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
@@ -93,34 +103,46 @@ async fn own_service(api: &Api, address: SocketAddr) -> Result<()> {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": address.port()}],
         },
     });
-    ensure(api, "", "services", service).await?;
-    ensure(api, "networking.k8s.io", "ipaddresses", json!({
+    let address = json!({
         "metadata": {"name": ip, "labels": {"ipaddress.kubernetes.io/ip-family": "IPv4",
             "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
         "spec": {"parentRef": {"group": "", "resource": "services", "namespace": "default", "name": "kubernetes"}},
-    })).await?;
-    let mirrored = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
-    let endpoints = json!({
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": mirrored},
-        "subsets": [{"addresses": [{"ip": address.ip().to_string()}],
-            "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}]}],
     });
-    keep(api, "", "endpoints", endpoints, "subsets").await?;
+    [
+        ("", "services", service),
+        ("networking.k8s.io", "ipaddresses", address),
+    ]
+    .into_iter()
+}
+
+/// The only endpoint of default/kubernetes: this server, wherever it listens now.
+async fn own_endpoints(api: &Api, address: SocketAddr) -> Result<()> {
+    let ip = address.ip().to_string();
+    let port = json!({"name": "https", "port": address.port(), "protocol": "TCP"});
+    let endpoints = json!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": ip}], "ports": [port]}],
+    });
     let slice = json!({
         "metadata": {"name": "kubernetes", "namespace": "default", "generation": 1,
             "labels": {"kubernetes.io/service-name": "kubernetes"}},
         "addressType": "IPv4",
-        "endpoints": [{"addresses": [address.ip().to_string()], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
+        "ports": [port],
     });
-    keep(
-        api,
-        "discovery.k8s.io",
-        "endpointslices",
-        slice,
-        "endpoints",
+    try_join(
+        keep(api, "", "endpoints", endpoints, "subsets"),
+        keep(
+            api,
+            "discovery.k8s.io",
+            "endpointslices",
+            slice,
+            "endpoints",
+        ),
     )
-    .await
+    .await?;
+    Ok(())
 }
 
 fn resource(group: &str, plural: &str) -> Result<&'static Resource> {

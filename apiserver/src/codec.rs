@@ -51,7 +51,7 @@ pub(crate) fn check_size(bytes: &[u8], format: Format) -> Result<()> {
         Format::Protobuf => false,
     };
     if bytes.iter().filter(opens).count() > MAX_PARTS {
-        return Err(ApiError::too_large(format!(
+        return Err(ApiError::bad_request(format!(
             "the body has more than {MAX_PARTS} parts"
         )));
     }
@@ -239,7 +239,7 @@ mod tests {
                 .expect_err("too many")
                 .code
                 .as_u16(),
-            413
+            400
         );
     }
 }

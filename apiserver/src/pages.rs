@@ -220,21 +220,15 @@ fn go_arch() -> &'static str {
 
 fn json_page(headers: &HeaderMap, query: &Query, value: &Value) -> Result<Response<Body>> {
     let accepted = negotiate::accept(headers, query.get("pretty"), false).unwrap_or(Accepted::JSON);
-    // Only kinds of the type table have a protobuf form; `encode` answers JSON for the rest.
-    let is_kind = value.get("kind").is_some();
-    let accepted = if is_kind {
-        accepted
-    } else {
-        Accepted {
-            format: negotiate::Format::Json,
-            ..accepted
+    // What has no protobuf form is answered as JSON, and says so.
+    let (format, bytes) = match (accepted.format, view::encode_protobuf(value)) {
+        (negotiate::Format::Protobuf, Some(bytes)) => (accepted.format, bytes),
+        (negotiate::Format::Protobuf, None) => {
+            (negotiate::Format::Json, view::encode(value, Accepted::JSON))
         }
+        (format, _) => (format, view::encode(value, accepted)),
     };
-    Ok(text_page(
-        StatusCode::OK,
-        accepted.format.media_type(),
-        view::encode(value, accepted),
-    ))
+    Ok(text_page(StatusCode::OK, format.media_type(), bytes))
 }
 
 fn aggregated_page(headers: &HeaderMap, aggregated: &Aggregated) -> Response<Body> {

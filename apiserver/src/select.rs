@@ -70,7 +70,7 @@ impl Selection {
                 "metadata.namespace" => Source::Namespace,
                 field => Source::Indexed(
                     kinds::fields::position(resource, field)
-                        .ok_or_else(|| unknown_field(selection.resource, field))?,
+                        .ok_or_else(|| unknown_field(resource, field, options))?,
                 ),
             };
             selection.fields.push(FieldTest {
@@ -169,11 +169,16 @@ impl Selection {
 }
 
 // Kinds with selectable fields of their own refuse in other words than the rest.
-fn unknown_field(resource: &Resource, field: &str) -> ApiError {
-    ApiError::bad_request(match kinds::fields::has_own(resource) {
+fn unknown_field(resource: &Resource, field: &str, options: &ListOptions) -> ApiError {
+    let why = match kinds::fields::has_own(resource) {
         true => format!("field label not supported: {field}"),
         false => format!(
             "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         ),
-    })
+    };
+    let gv = resource.gv;
+    ApiError::bad_request(format!(
+        "Unable to find \"{}/{}, Resource={}\" that match label selector {:?}, field selector {:?}: {why}",
+        gv.group, gv.version, resource.plural, options.label_selector, options.field_selector,
+    ))
 }

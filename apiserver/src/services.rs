@@ -71,6 +71,22 @@ impl Services {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What validation must see: values an update leaves out are the present ones, and the two forms of
+    /// the address agree (upstream's `patchAllocatedValues` and `normalizeClusterIPs`).
+    pub(crate) fn prepare(&self, resource: &Resource, service: &mut Value, old: Option<&Value>) {
+        if !is_service(resource) {
+            return;
+        }
+        if let Some(old) = old {
+            carry_allocated(service, old);
+        }
+        let spec = &mut service["spec"];
+        let one = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
+        if !one.is_empty() && spec.get("clusterIPs").is_none_or(Value::is_null) {
+            spec["clusterIPs"] = json!([one]);
+        }
+    }
+
     /// Fills in the addresses and ports a service needs (upstream's `allocServiceClusterIPs` and
     /// `allocServiceNodePorts`).
     pub(crate) async fn allocate(
@@ -84,9 +100,6 @@ impl Services {
         let mut lease = Lease::default();
         if !is_service(resource) {
             return Ok(lease);
-        }
-        if let Some(old) = old {
-            carry_allocated(service, old);
         }
         let outcome = match self
             .allocate_ip(api, service, old, dry_run, &mut lease)
@@ -158,7 +171,6 @@ impl Services {
         lease: &mut Lease,
     ) -> Result<(), Errors> {
         if service["spec"]["type"] == "ExternalName" {
-            drop_addresses(service);
             return Ok(());
         }
         let asked = service["spec"]["clusterIP"]
@@ -471,6 +483,10 @@ fn check_families(service: &Value) -> Result<(), Errors> {
 fn carry_allocated(new: &mut Value, old: &Value) {
     let external = |s: &Value| s["spec"]["type"] == "ExternalName";
     if external(new) {
+        // A service that becomes an alias loses the address it had.
+        if new["spec"].get("clusterIP") == old["spec"].get("clusterIP") {
+            drop_addresses(new);
+        }
         return;
     }
     if !external(old)

@@ -46,7 +46,8 @@ impl Form {
             others.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
         write_members(&mut out, others, false);
         out.push(b'}');
-        Bytes::from(out)
+        // Exactly as large as the text: it stays in memory for as long as the object does.
+        Bytes::from(out.into_boxed_slice())
     }
 
     /// Takes bytes out of the store: ours as they are, upstream's (protobuf, or JSON in another

@@ -449,8 +449,13 @@ pub(crate) fn encode(object: &Value, accepted: Accepted) -> Vec<u8> {
     }
 }
 
-fn encode_protobuf(object: &Value) -> Option<Vec<u8>> {
-    let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+/// An object as protobuf, if it is of a kind that has such a form. Discovery leaves its apiVersion out
+/// in places; it is v1.
+pub(crate) fn encode_protobuf(object: &Value) -> Option<Vec<u8>> {
+    let (api_version, kind) = (
+        object["apiVersion"].as_str().unwrap_or("v1"),
+        object["kind"].as_str()?,
+    );
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let ty = schema::kind(group, version, kind)?;
     objects::protobuf::encode_object(ty, api_version, kind, object).ok()

@@ -12,4 +12,6 @@ pub mod print;
 pub mod qos;
 pub mod resources;
 pub mod strategy;
+mod unserved;
 pub mod validation;
+pub mod warnings;

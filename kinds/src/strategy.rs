@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::qos;
 use crate::resources::Resource;
+use crate::{qos, unserved};
 
 /// When `metadata.generation` moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Generation {
     One,
     /// It moves when anything outside metadata and status changes.
     Spec,
+    /// As `Spec`, but a new object has none (CSIDriver).
+    SpecAfterCreate,
     /// As `Spec`, and when annotations change (Deployment).
     SpecOrAnnotations,
     /// As `Spec`, and when labels change (EndpointSlice).
@@ -128,7 +130,7 @@ const TABLE: &[(&str, &str, Strategy)] = &[
     ("node.k8s.io", "RuntimeClass", VERSIONED.create_on_update()),
     ("scheduling.k8s.io", "PriorityClass", P.generation(Generation::One)),
     ("storage.k8s.io", "StorageClass", P.returns_object()),
-    ("storage.k8s.io", "CSIDriver", VERSIONED.returns_object()),
+    ("storage.k8s.io", "CSIDriver", VERSIONED.generation(Generation::SpecAfterCreate).returns_object()),
     ("storage.k8s.io", "CSINode", VERSIONED.returns_object()),
     ("storage.k8s.io", "CSIStorageCapacity", VERSIONED),
     ("storage.k8s.io", "VolumeAttachment", VERSIONED.returns_object()),
@@ -165,6 +167,7 @@ pub fn of(resource: &Resource) -> Strategy {
 /// decides at creation. The caller brings the result back into normal form.
 pub fn prepare_create(resource: &Resource, object: &mut Value) {
     let strategy = of(resource);
+    unserved::drop_fields(resource, object, None);
     if resource.subresource("status").is_some() && !strategy.status_on_create {
         object["status"] = Value::Object(Map::new());
     }
@@ -205,7 +208,10 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
         }
         _ => {}
     }
-    if strategy.generation != Generation::Never {
+    if !matches!(
+        strategy.generation,
+        Generation::Never | Generation::SpecAfterCreate
+    ) {
         object["metadata"]["generation"] = 1.into();
     }
 }
@@ -213,6 +219,9 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
 /// Carries over what an update may not change and moves the generation where the kind says so.
 pub fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, old: &Value) {
     restrict(resource, subresource, new, old);
+    if subresource.is_empty() {
+        unserved::drop_fields(resource, new, Some(old));
+    }
     if is(resource, "", "Namespace") && subresource != "finalize" {
         // The namespace controller empties these through /finalize and nobody else may.
         new["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
@@ -375,7 +384,7 @@ fn generation_moves(rule: Generation, new: &Value, old: &Value) -> bool {
     let changed = |field: &str| new["metadata"].get(field) != old["metadata"].get(field);
     match rule {
         Generation::Never | Generation::One => false,
-        Generation::Spec => body_differs(new, old),
+        Generation::Spec | Generation::SpecAfterCreate => body_differs(new, old),
         Generation::SpecOrAnnotations => body_differs(new, old) || changed("annotations"),
         Generation::SpecOrLabels => body_differs(new, old) || changed("labels"),
     }

@@ -132,6 +132,12 @@ impl DataDir {
         })
     }
 
+    /// What was current in the user's kubeconfig before a server that did not end well came up.
+    pub(crate) fn remembered_context(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.state_file()).ok()?;
+        serde_json::from_str::<State>(&text).ok()?.previous_context
+    }
+
     pub(crate) fn write_state(&self, state: &State) -> Result<()> {
         let text = serde_json::to_string_pretty(state).expect("state is plain data");
         write_private(&self.state_file(), text.as_bytes())
@@ -149,7 +155,8 @@ impl DataDir {
     }
 }
 
-/// Writes a file that only its owner can read, all of it or nothing.
+/// Writes a file that only its owner can read, all of it or nothing. It reaches the disk when the
+/// system likes: everything written so can be made again.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = path.with_extension(format!("tmp{}", std::process::id()));
     let written = OpenOptions::new()
@@ -158,10 +165,7 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
         .write(true)
         .mode(0o600)
         .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_all()
-        })
+        .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|e| {
         let _ = std::fs::remove_file(&temporary);

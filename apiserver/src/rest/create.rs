@@ -131,15 +131,13 @@ impl Api {
         options: &WriteOptions,
     ) -> Result<Option<Stored>> {
         let mut object = super::normal_form(call.resource, object)?;
+        self.services.prepare(call.resource, &mut object, None);
+        check_create(call.resource, &object)?;
         let lease = self
             .services
             .allocate(self, call.resource, &mut object, None, options.dry_run)
             .await?;
-        let checked = check_create(call.resource, &object);
-        let outcome = match checked {
-            Ok(()) => self.put_new(call, collection, &object, options).await,
-            Err(error) => Err(error),
-        };
+        let outcome = self.put_new(call, collection, &object, options).await;
         if !matches!(outcome, Ok(Some(_))) || options.dry_run {
             self.services.give_back(self, lease).await;
         }

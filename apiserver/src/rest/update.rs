@@ -10,6 +10,7 @@ use super::{Api, Call, Reply, check_update, text, to_stored};
 use crate::cache::Collection;
 use crate::codec;
 use crate::request::WriteOptions;
+use crate::services::Lease;
 use crate::status::{ApiError, Result};
 use crate::stored::Stored;
 use crate::view::View;
@@ -166,21 +167,23 @@ impl Api {
         old: &Value,
         current: &Stored,
     ) -> Result<Option<Changed>> {
-        let lease = match subresource {
-            "" => {
-                self.services
-                    .allocate(self, call.resource, &mut new, Some(old), options.dry_run)
+        let allocates = subresource.is_empty();
+        if allocates {
+            self.services.prepare(call.resource, &mut new, Some(old));
+        }
+        check_update(call.resource, &new, old, subresource)?;
+        let lease = match allocates {
+            true => {
+                let (services, resource) = (&self.services, call.resource);
+                services
+                    .allocate(self, resource, &mut new, Some(old), options.dry_run)
                     .await?
             }
-            _ => Default::default(),
+            false => Lease::default(),
         };
-        let outcome = match check_update(call.resource, &new, old, subresource) {
-            Ok(()) => {
-                self.put_changed(call, collection, key, options, &new, current)
-                    .await
-            }
-            Err(error) => Err(error),
-        };
+        let outcome = self
+            .put_changed(call, collection, key, options, &new, current)
+            .await;
         match (&outcome, options.dry_run) {
             (Ok(Some(_)), false) => self.services.settle(self, call.resource, &new, old).await,
             _ => self.services.give_back(self, lease).await,

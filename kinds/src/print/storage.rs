@@ -6,7 +6,7 @@ use super::column::{AGE, NAME, boolean, integer, text, wide};
 use super::row::{self, Row, is_set, joined};
 use super::{Column, Printer};
 
-pub(super) const PRINTERS: [Printer; 8] = [
+pub(super) const PRINTERS: [Printer; 7] = [
     Printer("", "PersistentVolume", &VOLUME, volume),
     Printer("", "PersistentVolumeClaim", &CLAIM, claim),
     Printer(
@@ -29,12 +29,6 @@ pub(super) const PRINTERS: [Printer; 8] = [
     ),
     Printer("storage.k8s.io", "CSINode", &CSI_NODE, csi_node),
     Printer("storage.k8s.io", "CSIDriver", &CSI_DRIVER, csi_driver),
-    Printer(
-        "storage.k8s.io",
-        "CSIStorageCapacity",
-        &CSI_CAPACITY,
-        csi_capacity,
-    ),
 ];
 
 const VOLUME: [Column; 11] = [
@@ -285,19 +279,5 @@ fn csi_driver(row: &Row<'_>) -> Vec<Value> {
         row.flag("/spec/requiresRepublish").into(),
         row::non_empty(&modes, "<none>").into(),
         row.age(),
-    ]
-}
-
-const CSI_CAPACITY: [Column; 3] = [
-    NAME,
-    text("StorageClassName", "Class the capacity is for."),
-    text("Capacity", "Room there is for volumes."),
-];
-
-fn csi_capacity(row: &Row<'_>) -> Vec<Value> {
-    vec![
-        row.name(),
-        row.text("/storageClassName").into(),
-        row.text_or("/capacity", "<unset>"),
     ]
 }

@@ -52,6 +52,14 @@ fn check(object: &Value, old: &Value, errors: &mut Errors) {
     for (i, metric) in items(spec, "metrics").iter().enumerate() {
         metric_spec(metric, &SPEC.child("metrics").index(i), errors);
     }
+    let outlives_pods = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    let is_idle = some_int(spec, "minReplicas") == Some(0);
+    if is_idle && !items(spec, "metrics").iter().any(outlives_pods) {
+        errors.forbidden(
+            &SPEC.child("metrics"),
+            "must specify at least one Object or External metric to support scaling to zero replicas",
+        );
+    }
     let behavior = SPEC.child("behavior");
     for direction in ["scaleUp", "scaleDown"] {
         let rules = deep(spec, &["behavior", direction]);

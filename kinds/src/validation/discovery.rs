@@ -143,6 +143,12 @@ fn slice_ports(object: &Value, errors: &mut Errors) {
                 names::dns1123_label(name),
             );
         }
+        if ports[..i]
+            .iter()
+            .any(|earlier| text(earlier, "name") == name)
+        {
+            errors.duplicate(&path.child("name"), &name.into());
+        }
         if !has(port, "protocol") {
             errors.required(&path.child("protocol"), "");
         } else {
@@ -150,9 +156,6 @@ fn slice_ports(object: &Value, errors: &mut Errors) {
         }
         app_protocol(port, &path, errors);
     }
-    unique(errors, &path, ports, Some("name"), |port| {
-        text(port, "name").to_owned()
-    });
 }
 
 fn slice_endpoints(object: &Value, errors: &mut Errors) {

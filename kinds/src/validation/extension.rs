@@ -323,7 +323,13 @@ fn conversion(spec: &Value, errors: &mut Errors) {
                 "required when strategy is set to Webhook",
             );
         }
-        review_versions(hook, versions, &path.child(versions), errors);
+        let versions_path = path.child(versions);
+        // Upstream has no more to say here, unlike for admission webhooks.
+        if items(hook, versions).is_empty() {
+            errors.required(&versions_path, "");
+        } else {
+            review_versions(hook, versions, &versions_path, errors);
+        }
     } else if !hook.is_null() {
         let complaint = "should not be set when strategy is not set to Webhook";
         errors.forbidden(&path.child(config_path), complaint);

@@ -219,6 +219,7 @@ pub fn ip_address(object: &Value, errors: &mut Errors) {
 /// A changed IPAddress.
 pub fn ip_address_update(new: &Value, old: &Value, _: &str, errors: &mut Errors) {
     let parent = ["spec", "parentRef"];
+    ip_address(new, errors);
     immutable(
         errors,
         &SPEC.child("parentRef"),
@@ -260,7 +261,7 @@ pub fn service_cidr_update(new: &Value, old: &Value, subresource: &str, errors: 
     );
     let is_growth = (before.len(), list.len()) == (1, 2);
     if !is_growth && before.len() != list.len() {
-        return errors.invalid(&path, &list.into(), IMMUTABLE);
+        return errors.invalid(&path, deep(new, &["spec", "cidrs"]), IMMUTABLE);
     }
     for (i, (range, known)) in list.iter().zip(before).enumerate() {
         if range != known {

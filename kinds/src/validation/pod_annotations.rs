@@ -33,7 +33,10 @@ pub(super) fn values(errors: &mut Errors, path: &Path<'_>, metadata: &Value, spe
             _ if key.starts_with(SECCOMP_CONTAINER) => seccomp(errors, &path.child(key), value),
             _ => {}
         }
+    }
+    for (key, value) in entries(metadata, "annotations") {
         if let Some(container) = key.strip_prefix(APP_ARMOR) {
+            let value = value.as_str().unwrap_or_default();
             app_armor(errors, &path.key(key), container, value, spec);
         }
     }

@@ -30,7 +30,7 @@ pub fn priority_class(object: &Value, errors: &mut Errors) {
             format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
         errors.forbidden(&Path::root("value"), &complaint);
     }
-    let policies = ["Never", "PreemptLowerPriority"];
+    let policies = ["PreemptLowerPriority", "Never"];
     let (path, policy) = (
         Path::root("preemptionPolicy"),
         at(object, "preemptionPolicy"),
@@ -156,7 +156,7 @@ mod tests {
                 ),
                 (
                     json!({"preemptionPolicy": "Always"}),
-                    "preemptionPolicy: Unsupported value: \"Always\": supported values: \"Never\", \"PreemptLowerPriority\"",
+                    "preemptionPolicy: Unsupported value: \"Always\": supported values: \"PreemptLowerPriority\", \"Never\"",
                 ),
             ],
         );

@@ -178,7 +178,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     logging::start(&up.serving)?;
     let dir = DataDir::find(&up.place)?;
     dir.prepare()?;
-    let Some(_lock) = dir.lock()? else {
+    let Some(_lock) = take_lock(&dir).await? else {
         let running = dir
             .running()?
             .map_or_else(String::new, |s| format!(" at {} (pid {})", s.server, s.pid));
@@ -187,6 +187,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
             format!("kyanite runs already{running}"),
         ));
     };
+    let remembered = dir.remembered_context();
     dir.clear_state();
     let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
     let port = listener.local_addr().map_or(up.port, |a| a.port());
@@ -208,7 +209,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         started: jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string(),
-        previous_context: kubeconfig::merge(&users_file, &entry)?,
+        previous_context: kubeconfig::merge(&users_file, &entry)?.or(remembered),
         kubeconfig: users_file,
     };
     kubeconfig::write(&dir.kubeconfig(), &entry)?;
@@ -231,6 +232,17 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     store.close();
     dir.clear_state();
     Ok(outcome?)
+}
+
+// A `status` that runs at this moment holds the lock for an instant, to see whether it is free.
+async fn take_lock(dir: &DataDir) -> Result<Option<std::fs::File>> {
+    for _ in 0..10 {
+        if let Some(lock) = dir.lock()? {
+            return Ok(Some(lock));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    Ok(None)
 }
 
 // What the serving certificate must cover: where we listen, loopback, and the `kubernetes` service.

@@ -126,16 +126,4 @@ fn storage() {
             "5m"
         ]),
     );
-    check(
-        GROUP,
-        "CSIStorageCapacity",
-        json!({"storageClassName": "fast", "capacity": "1Ti"}),
-        json!(["x", "fast", "1Ti"]),
-    );
-    check(
-        GROUP,
-        "CSIStorageCapacity",
-        json!({"storageClassName": "fast"}),
-        json!(["x", "fast", "<unset>"]),
-    );
 }
