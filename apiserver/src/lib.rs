@@ -18,6 +18,7 @@ mod boot;
 mod cache;
 mod clock;
 mod codec;
+mod collection;
 mod compaction;
 mod discovery;
 mod eviction;

@@ -7,7 +7,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use store::Store;
 
-use crate::cache::{Cache, Collection};
+use crate::cache::Cache;
+use crate::collection::Collection;
 use crate::request::{ListOptions, VersionMatch};
 use crate::select::Selection;
 use crate::status::{ApiError, Result};

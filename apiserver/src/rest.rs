@@ -26,9 +26,10 @@ use store::Store;
 
 use crate::admission::{self, Attributes};
 use crate::body::Body;
-use crate::cache::{Cache, Collection};
+use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::codec::Expected;
+use crate::collection::Collection;
 use crate::request::{Query, ResourcePath, WriteOptions};
 use crate::services::Services;
 use crate::status::{ApiError, Result};

@@ -3,7 +3,7 @@
 use kinds::resources::{self, Resource};
 use kube_kit::selector::{FieldSelector, LabelSelector};
 
-use crate::cache::Topic;
+use crate::collection::Topic;
 use crate::request::ListOptions;
 use crate::status::{ApiError, Result};
 use crate::stored::{Index, Stored};

@@ -4,6 +4,8 @@
 //! that object, so two servers on one store cannot hand out the same address. Node ports are counted
 //! in memory, from the services themselves.
 
+mod spec;
+
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,11 +18,11 @@ use store::{Change, Expect, Written};
 
 use crate::rest::Api;
 use crate::status::{ApiError, Result};
-
-/// The first and last node port (upstream's `--service-node-port-range`).
-const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// Ports kept for explicit requests until the rest is used up: min(max(16, size/32), 128).
-const NODE_PORT_BAND: u16 = 86;
+use spec::{
+    NODE_PORTS, carry_allocated, check_families, cluster_ips, health_check_port, host_count,
+    needs_health_check_port, needs_node_ports, node_ports, nth, pick_port, port_error, ports_mut,
+    set_families,
+};
 
 /// The allocator.
 #[derive(Debug)]
@@ -414,181 +416,6 @@ impl Services {
     }
 }
 
-fn port_error(errors: &mut Errors, index: usize, value: u64, why: &str) {
-    let spec = Path::root("spec");
-    let ports = spec.child("ports");
-    errors.invalid(&ports.index(index).child("nodePort"), &value.into(), why);
-}
-
-fn pick_port(taken: &HashSet<u16>, own: &HashSet<u16>) -> Option<u16> {
-    let (first, last) = (*NODE_PORTS.start(), *NODE_PORTS.end());
-    let free = |p: &u16| !taken.contains(p) && !own.contains(p);
-    (0..16)
-        .map(|_| rand::random_range(first + NODE_PORT_BAND..=last))
-        .chain(first + NODE_PORT_BAND..=last)
-        .chain(first..first + NODE_PORT_BAND)
-        .find(free)
-}
-
-// A headless service without a selector may have endpoints of both families, whatever the cluster has.
-fn set_families(service: &mut Value, address: &str) {
-    let selector = service["spec"].get("selector").and_then(Value::as_object);
-    let open = address == "None" && selector.is_none_or(serde_json::Map::is_empty);
-    let spec = &mut service["spec"];
-    if open
-        && spec.get("ipFamilyPolicy").is_none_or(Value::is_null)
-        && spec.get("ipFamilies").is_none_or(Value::is_null)
-    {
-        spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
-        spec["ipFamilyPolicy"] = "RequireDualStack".into();
-        return;
-    }
-    if address != "None" || spec.get("ipFamilies").is_none_or(Value::is_null) {
-        spec["ipFamilies"] = json!(["IPv4"]);
-    }
-    if spec.get("ipFamilyPolicy").is_none_or(Value::is_null) {
-        spec["ipFamilyPolicy"] = "SingleStack".into();
-    }
-}
-
-fn check_families(service: &Value) -> Result<(), Errors> {
-    let mut errors = Errors::default();
-    let spec = Path::root("spec");
-    if service["spec"]["ipFamilyPolicy"] == "RequireDualStack" {
-        let path = spec.child("ipFamilyPolicy");
-        errors.invalid(
-            &path,
-            &"RequireDualStack".into(),
-            "this cluster is not configured for dual-stack services",
-        );
-    }
-    let families = service["spec"]["ipFamilies"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    for (index, family) in families.enumerate() {
-        if family != "IPv4" {
-            let path = spec.child("ipFamilies");
-            errors.invalid(&path.index(index), family, "not configured on this cluster");
-        }
-    }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors)
-    }
-}
-
-// Upstream's patchAllocatedValues: an update that leaves allocated values out keeps them.
-fn carry_allocated(new: &mut Value, old: &Value) {
-    let external = |s: &Value| s["spec"]["type"] == "ExternalName";
-    if external(new) {
-        // A service that becomes an alias loses the address it had.
-        if new["spec"].get("clusterIP") == old["spec"].get("clusterIP") {
-            drop_addresses(new);
-        }
-        return;
-    }
-    if !external(old)
-        && new["spec"]["clusterIP"]
-            .as_str()
-            .unwrap_or_default()
-            .is_empty()
-    {
-        for field in ["clusterIP", "clusterIPs"] {
-            if let Some(value) = old["spec"].get(field) {
-                new["spec"][field] = value.clone();
-            }
-        }
-    }
-    if !needs_node_ports(new) {
-        drop_ports_of(new, old);
-        return;
-    }
-    let same = |a: &Value, b: &Value| a["port"] == b["port"] && a["protocol"] == b["protocol"];
-    for port in ports_mut(new) {
-        if port["nodePort"].as_u64().unwrap_or(0) == 0
-            && let Some(before) = old["spec"]["ports"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .find(|p| same(p, port))
-            && before["nodePort"].as_u64().unwrap_or(0) != 0
-        {
-            port["nodePort"] = before["nodePort"].clone();
-        }
-    }
-}
-
-// A type that needs no node ports loses those it had, unless the client names new ones.
-fn drop_ports_of(new: &mut Value, old: &Value) {
-    let had = node_ports(old);
-    for port in ports_mut(new) {
-        let inherited = port["nodePort"]
-            .as_u64()
-            .and_then(|n| u16::try_from(n).ok())
-            .is_some_and(|n| had.contains(&n));
-        if let Some(port) = port.as_object_mut()
-            && inherited
-        {
-            port.remove("nodePort");
-        }
-    }
-}
-
-fn drop_addresses(service: &mut Value) {
-    if let Some(spec) = service["spec"].as_object_mut() {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            spec.remove(field);
-        }
-    }
-}
-
-fn needs_node_ports(service: &Value) -> bool {
-    match service["spec"]["type"].as_str() {
-        Some("NodePort") => true,
-        Some("LoadBalancer") => {
-            service["spec"]["allocateLoadBalancerNodePorts"].as_bool() != Some(false)
-        }
-        _ => false,
-    }
-}
-
-// Not by index: that would make a null of ports that are not there.
-fn ports_mut(service: &mut Value) -> impl Iterator<Item = &mut Value> {
-    let ports = service
-        .pointer_mut("/spec/ports")
-        .and_then(Value::as_array_mut);
-    ports.into_iter().flatten()
-}
-
-fn needs_health_check_port(service: &Value) -> bool {
-    service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local"
-}
-
-fn health_check_port(service: &Value) -> Option<u16> {
-    let port = service["spec"]["healthCheckNodePort"].as_u64()?;
-    u16::try_from(port).ok().filter(|p| *p != 0)
-}
-
-fn node_ports(service: &Value) -> Vec<u16> {
-    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-    ports
-        .filter_map(|p| p["nodePort"].as_u64())
-        .filter_map(|p| u16::try_from(p).ok())
-        .filter(|p| *p != 0)
-        .chain(health_check_port(service))
-        .collect()
-}
-
-fn cluster_ips(service: &Value) -> Vec<Ipv4Addr> {
-    let ips = service["spec"]["clusterIPs"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    ips.filter_map(|ip| ip.as_str()?.parse().ok()).collect()
-}
-
 fn addresses() -> &'static Resource {
     resources::find("networking.k8s.io", "v1", "ipaddresses").expect("in the table")
 }
@@ -620,15 +447,6 @@ fn address_object(api: &Api, service: &Value, ip: Ipv4Addr) -> Value {
     })
 }
 
-fn host_count(cidr: Ipv4Net) -> u32 {
-    // Without the network and the broadcast address.
-    (1u32 << (32 - u32::from(cidr.prefix_len()))).saturating_sub(2)
-}
-
-fn nth(cidr: Ipv4Net, offset: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(cidr.network()).saturating_add(offset))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -657,19 +475,5 @@ mod tests {
             "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"
         );
         assert!(errors.0[1].message.contains("30000-32767"));
-    }
-
-    #[test]
-    fn an_update_that_leaves_values_out_keeps_them() {
-        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"],
-            "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30081}]}});
-        let mut new =
-            json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]}});
-        carry_allocated(&mut new, &old);
-        assert_eq!(new["spec"]["clusterIP"], "10.0.0.9");
-        assert_eq!(new["spec"]["ports"][0]["nodePort"], 30081);
-        let mut plain = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30081}]}});
-        carry_allocated(&mut plain, &old);
-        assert!(plain["spec"]["ports"][0].get("nodePort").is_none());
     }
 }

@@ -13,7 +13,7 @@ use objects::schema::{self, TypeRef};
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
-use crate::cache::Change;
+use crate::collection::Change;
 use crate::negotiate::{Accepted, Format, Shape};
 use crate::status::{ApiError, Result};
 use crate::stored::Stored;

@@ -13,7 +13,8 @@ use tokio::sync::watch as signal;
 use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::cache::{Cache, Change, Collection, Cursor, Listed, TooOld};
+use crate::cache::Cache;
+use crate::collection::{Change, Collection, Cursor, Listed, TooOld};
 use crate::negotiate::Shape;
 use crate::request::ListOptions;
 use crate::select::Selection;

@@ -7,8 +7,8 @@ use serde_json::Value;
 use store::{Change, Expect, Written};
 
 use super::{Api, Call, Reply, check_create, text, to_stored};
-use crate::cache::Collection;
 use crate::codec;
+use crate::collection::Collection;
 use crate::request::WriteOptions;
 use crate::status::{ApiError, Result};
 use crate::stored::Stored;
@@ -70,7 +70,9 @@ impl Api {
                 candidate["metadata"]["name"] = generate_name(text(&object, "generateName")).into();
             }
             self.finish(call, &mut candidate).await?;
+            let told = kinds::warnings::of(call.resource, &candidate, None);
             if let Some(stored) = self.insert(call, collection, candidate, options).await? {
+                warnings.extend(told);
                 return Ok(stored);
             }
         }

@@ -49,10 +49,8 @@ impl Api {
             })
             .await?;
         warnings.extend(collected.into_inner().unwrap_or_default());
-        Ok(
-            Reply::new(StatusCode::OK, &view, view.stored(changed.stored()))
-                .with_warnings(warnings),
-        )
+        warnings.extend(changed.warnings);
+        Ok(Reply::new(StatusCode::OK, &view, view.stored(&changed.stored)).with_warnings(warnings))
     }
 
     async fn apply(&self, call: &Call, subresource: &str, options: &WriteOptions) -> Result<Reply> {
@@ -88,7 +86,11 @@ impl Api {
                     .await?;
                 Reply::new(StatusCode::CREATED, &view, view.stored(&stored))
             }
-            other => Reply::new(StatusCode::OK, &view, view.stored(other?.stored())),
+            other => {
+                let changed = other?;
+                warnings.extend(changed.warnings);
+                Reply::new(StatusCode::OK, &view, view.stored(&changed.stored))
+            }
         };
         Ok(reply.with_warnings(warnings))
     }

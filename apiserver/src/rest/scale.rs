@@ -88,7 +88,7 @@ impl Api {
                 with_replicas(call, &scale, old)
             })
             .await?;
-        Ok(scale_reply(call, &view, &changed.stored().value()).with_warnings(warnings))
+        Ok(scale_reply(call, &view, &changed.stored.value()).with_warnings(warnings))
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use store::{Change, Expect, Written};
 
 use super::{Api, Call, Reply, check_update, text, to_stored};
-use crate::cache::Collection;
 use crate::codec;
+use crate::collection::Collection;
 use crate::request::WriteOptions;
 use crate::services::Lease;
 use crate::status::{ApiError, Result};
@@ -20,19 +20,12 @@ const ATTEMPTS: usize = 20;
 
 /// What a change of an object led to.
 #[derive(Debug)]
-pub(super) enum Changed {
-    /// The object as it now is (or would be, on a dry run).
-    To(Stored),
-    /// The change let go of the last finalizer of a dying object; this was its last state.
-    Gone(Stored),
-}
-
-impl Changed {
-    pub(super) fn stored(&self) -> &Stored {
-        match self {
-            Changed::To(stored) | Changed::Gone(stored) => stored,
-        }
-    }
+pub(super) struct Changed {
+    /// The object as it now is (or would be, on a dry run), or as it last was when the change let go of
+    /// the last finalizer of a dying object.
+    pub(super) stored: Stored,
+    /// What the client should hear.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Api {
@@ -62,7 +55,11 @@ impl Api {
                     .await?;
                 Reply::new(StatusCode::CREATED, &view, view.stored(&stored))
             }
-            other => Reply::new(StatusCode::OK, &view, view.stored(other?.stored())),
+            other => {
+                let changed = other?;
+                warnings.extend(changed.warnings);
+                Reply::new(StatusCode::OK, &view, view.stored(&changed.stored))
+            }
         };
         Ok(reply.with_warnings(warnings))
     }
@@ -103,6 +100,10 @@ impl Api {
             let pinned = check_version(call, &key, &new, &old)?;
             self.settle(call, subresource, options, &mut new, &old)
                 .await?;
+            let warnings = match subresource {
+                "" => kinds::warnings::of(call.resource, &new, Some(&old)),
+                _ => Vec::new(),
+            };
             match self
                 .store_change(
                     call,
@@ -116,7 +117,7 @@ impl Api {
                 )
                 .await?
             {
-                Some(changed) => return Ok(changed),
+                Some(stored) => return Ok(Changed { stored, warnings }),
                 None if pinned => return Err(ApiError::modified(call.resource, name)),
                 None => {}
             }
@@ -166,7 +167,7 @@ impl Api {
         mut new: Value,
         old: &Value,
         current: &Stored,
-    ) -> Result<Option<Changed>> {
+    ) -> Result<Option<Stored>> {
         let allocates = subresource.is_empty();
         if allocates {
             self.services.prepare(call.resource, &mut new, Some(old));
@@ -199,7 +200,7 @@ impl Api {
         options: &WriteOptions,
         new: &Value,
         current: &Stored,
-    ) -> Result<Option<Changed>> {
+    ) -> Result<Option<Stored>> {
         let value = collection.form.encode(&to_stored(call.resource, new));
         let as_stored = |revision| {
             collection
@@ -208,10 +209,10 @@ impl Api {
                 .map_err(ApiError::internal)
         };
         if value == *current.text() {
-            return Ok(Some(Changed::To(as_stored(current.revision)?)));
+            return Ok(Some(as_stored(current.revision)?));
         }
         if options.dry_run {
-            return Ok(Some(Changed::To(as_stored(current.revision)?)));
+            return Ok(Some(as_stored(current.revision)?));
         }
         let expect = Expect::Modified(current.revision);
         if is_finished(new) {
@@ -219,7 +220,7 @@ impl Api {
             return Ok(match written {
                 Written::Done(revision) => {
                     self.services.forget(self, call.resource, new).await;
-                    Some(Changed::Gone(as_stored(revision)?))
+                    Some(as_stored(revision)?)
                 }
                 Written::Conflict(_) => None,
             });
@@ -230,7 +231,7 @@ impl Api {
             ttl,
         };
         match self.store.write(key, expect, change).await? {
-            Written::Done(revision) => Ok(Some(Changed::To(as_stored(revision)?))),
+            Written::Done(revision) => Ok(Some(as_stored(revision)?)),
             Written::Conflict(_) => Ok(None),
         }
     }
