@@ -1,0 +1,208 @@
+//! `kyanite apiserver` with upstream's flags, on a real etcd, with certificates the test makes itself.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::Kubeconfig;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio::net::TcpStream;
+
+use super::server::{KYANITE, client_of};
+use super::{eventually_async, find_program, skip};
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One etcd that can be stopped and started again on its data.
+pub(crate) struct Etcd {
+    program: PathBuf,
+    port: u16,
+    peer_port: u16,
+    process: Option<Process>,
+    dir: tempfile::TempDir,
+}
+
+impl Etcd {
+    /// Starts etcd; says so and gives nothing when this machine has none.
+    pub(crate) async fn start() -> Option<Self> {
+        let Some(program) = find_program("ETCD_BIN", "etcd") else {
+            skip("etcd not found on PATH or in ETCD_BIN");
+            return None;
+        };
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let mut etcd = Self {
+            program,
+            port: free_port(),
+            peer_port: free_port(),
+            process: None,
+            dir,
+        };
+        etcd.start_again().await;
+        Some(etcd)
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.process = None;
+    }
+
+    pub(crate) async fn start_again(&mut self) {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let child = Command::new(&self.program)
+            .args([
+                "--listen-client-urls",
+                &url(self.port),
+                "--advertise-client-urls",
+                &url(self.port),
+            ])
+            .args(["--listen-peer-urls", &url(self.peer_port), "--data-dir"])
+            .arg(self.dir.path().join("data"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.process = Some(Process(child.expect("etcd can be started")));
+        wait_for_port(self.port).await;
+    }
+}
+
+/// An authority with one server and one administrator certificate, as files.
+pub(crate) struct Pki {
+    dir: tempfile::TempDir,
+}
+
+impl Pki {
+    pub(crate) fn new() -> Self {
+        let pki = Self {
+            dir: tempfile::tempdir().expect("a temporary directory can be made"),
+        };
+        let mut authority = params("test authority", None);
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority =
+            CertifiedIssuer::self_signed(authority, new_key()).expect("an authority signs itself");
+        pki.write("ca.crt", &authority.pem());
+        for (name, organisation) in [("server", None), ("admin", Some("system:masters"))] {
+            let key = new_key();
+            let certificate = params(name, organisation)
+                .signed_by(&key, &authority)
+                .expect("the authority signs");
+            pki.write(&format!("{name}.crt"), &certificate.pem());
+            pki.write(&format!("{name}.key"), &key.serialize_pem());
+        }
+        pki
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("the directory is ours");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A kubeconfig for the administrator.
+    fn kubeconfig(&self, port: u16) -> Kubeconfig {
+        let data =
+            |name: &str| STANDARD.encode(std::fs::read(self.path(name)).expect("written before"));
+        let (authority, certificate, key) = (data("ca.crt"), data("admin.crt"), data("admin.key"));
+        let text = format!(
+            "{{current-context: t, contexts: [{{name: t, context: {{cluster: t, user: t}}}}], \
+             clusters: [{{name: t, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority-data: {authority}}}}}], \
+             users: [{{name: t, user: {{client-certificate-data: {certificate}, client-key-data: {key}}}}}]}}"
+        );
+        Kubeconfig::from_yaml(&text).expect("a whole kubeconfig")
+    }
+}
+
+fn new_key() -> KeyPair {
+    KeyPair::generate().expect("a key can be made")
+}
+
+fn params(common_name: &str, organisation: Option<&str>) -> CertificateParams {
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let mut params = CertificateParams::new(names).expect("legal names");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, common_name);
+    if let Some(organisation) = organisation {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organisation);
+    }
+    params
+}
+
+/// A `kyanite apiserver` and a client for it.
+pub(crate) struct Replica {
+    _process: Process,
+    pub(crate) client: kube::Client,
+}
+
+impl Replica {
+    /// Starts a server on the etcd and waits until it is ready.
+    pub(crate) async fn start(etcd: &Etcd, pki: &Pki) -> Self {
+        let port = free_port();
+        let process = launch(etcd, pki, port);
+        let client = client_of(&pki.kubeconfig(port)).await;
+        eventually_async("the replica is ready", async || {
+            let request = http::Request::get("/readyz")
+                .body(Vec::new())
+                .expect("a legal request");
+            client
+                .request_text(request)
+                .await
+                .map_err(|error| error.to_string())
+        })
+        .await;
+        Self {
+            _process: process,
+            client,
+        }
+    }
+}
+
+fn launch(etcd: &Etcd, pki: &Pki, port: u16) -> Process {
+    let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+    let child = Command::new(KYANITE)
+        .arg("apiserver")
+        .arg(format!("--etcd-servers=http://127.0.0.1:{}", etcd.port))
+        .arg(format!("--secure-port={port}"))
+        .args([
+            "--bind-address=127.0.0.1",
+            "--service-cluster-ip-range=10.96.0.0/16",
+        ])
+        .arg(file("tls-cert-file", &pki.path("server.crt")))
+        .arg(file("tls-private-key-file", &pki.path("server.key")))
+        .arg(file("client-ca-file", &pki.path("ca.crt")))
+        .env("HOME", pki.dir.path())
+        .stdin(Stdio::null())
+        .spawn();
+    Process(child.expect("the built binary can be started"))
+}
+
+/// A port that was free a moment ago; upstream's flags cannot say "any".
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener
+        .local_addr()
+        .expect("a bound listener has an address")
+        .port()
+}
+
+async fn wait_for_port(port: u16) {
+    eventually_async("the port answers", async || {
+        TcpStream::connect(("127.0.0.1", port))
+            .await
+            .map_err(|error| error.to_string())
+    })
+    .await;
+}

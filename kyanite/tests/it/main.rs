@@ -1,0 +1,19 @@
+//! The real binary, driven by real clients: kubectl, Python's client, the kube crate, and raw TLS.
+//!
+//! Every test starts a server of its own on a free port in a temporary directory; see [`harness`].
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod crash;
+mod harness;
+mod hostile;
+mod kube_rs;
+mod kubectl_apply;
+mod kubectl_change;
+mod kubectl_create;
+mod kubectl_delete;
+mod kubectl_get;
+mod kubectl_inspect;
+mod lifecycle;
+mod model;
+mod on_etcd;
+mod python;
