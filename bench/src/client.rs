@@ -73,7 +73,17 @@ impl Client {
         self.whole(request).await
     }
 
-    /// Opens a path whose answer does not end; returns when the server has accepted it.
+    /// Reads a path to its end and keeps nothing; gives the number of bytes.
+    pub(crate) async fn drain(&self, path: &str) -> Result<usize> {
+        let mut body = self.open(path).await?;
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            bytes += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(bytes)
+    }
+
+    /// Opens a path whose answer is long or does not end; returns when the server has accepted it.
     pub(crate) async fn open(&self, path: &str) -> Result<Incoming> {
         let request = self.request(&Method::GET, path).body(Full::default())?;
         let response = self.send(request).await?;

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::stream::{self, TryStreamExt as _};
 use http_body_util::BodyExt as _;
@@ -64,7 +63,8 @@ pub(crate) const QUICK: Size = Size {
 };
 
 const IN_FLIGHT: usize = 64;
-const CONNECTIONS: usize = 8;
+/// Connections that the requests in flight, or watchers, share.
+pub(crate) const CONNECTIONS: usize = 8;
 
 /// Everything measured of one server.
 #[derive(Debug, Clone)]
@@ -77,12 +77,15 @@ pub(crate) struct Measures {
     pub(crate) get: Cost,
     pub(crate) list: Cost,
     pub(crate) list_bytes: usize,
+    /// Every watcher on a connection of its own, and several on each.
     pub(crate) fan_out: Cost,
+    pub(crate) fan_out_shared: Cost,
     /// After the phases above, with all they left behind.
     pub(crate) loaded_memory: u64,
     pub(crate) cluster: Cost,
     pub(crate) cluster_memory: u64,
-    /// The mean size of a pod as JSON.
+    /// The mean sizes as JSON, with everything the server adds.
+    pub(crate) node_bytes: usize,
     pub(crate) pod_bytes: usize,
 }
 
@@ -100,9 +103,10 @@ pub(crate) async fn run(kind: &Kind, dir: &Path, size: Size, say: fn(&str)) -> R
     measures.ready = median(starts);
     server.stop().await?;
     let server = kind.start(dir).await?;
-    let (cluster, pod_bytes) = limited(cluster(&server, size, say)).await?;
+    let (cluster, [_, node_bytes, _, pod_bytes]) = limited(cluster(&server, size, say)).await?;
     sleep(SETTLE).await;
     measures.cluster = cluster;
+    measures.node_bytes = node_bytes;
     measures.pod_bytes = pod_bytes;
     measures.cluster_memory = server.processes().resident()?;
     server.stop().await?;
@@ -129,7 +133,10 @@ async fn single_objects(server: &Server, size: Size, say: fn(&str)) -> Result<Me
     say("lists");
     let (list, list_bytes) = limited(lists(&processes, &client, size)).await?;
     say("watchers");
-    let fan_out = limited(fan_out(&processes, &server.access, &client, size)).await?;
+    let apart = connections(&server.access, size.watchers as usize).await?;
+    let fan_out = limited(fan_out(&processes, &apart, &client, 0, size)).await?;
+    drop(apart);
+    let fan_out_shared = limited(self::fan_out(&processes, &clients, &client, 1, size)).await?;
     sleep(SETTLE).await;
     Ok(Measures {
         version: version(&client).await?,
@@ -141,9 +148,11 @@ async fn single_objects(server: &Server, size: Size, say: fn(&str)) -> Result<Me
         list,
         list_bytes,
         fan_out,
+        fan_out_shared,
         loaded_memory: processes.resident()?,
         cluster: Cost::default(),
         cluster_memory: 0,
+        node_bytes: 0,
         pod_bytes: 0,
     })
 }
@@ -180,7 +189,8 @@ async fn write_all(
     let work = stream::iter(pairs).try_for_each_concurrent(in_flight, |(write, client)| {
         let answered = &answered;
         async move {
-            answered.set(answered.get() + client.write(write).await?.len());
+            let answer = client.write(write).await?;
+            answered.set(answered.get() + answer.len());
             Ok(())
         }
     });
@@ -203,24 +213,27 @@ async fn gets(processes: &Processes, client: &Client, size: Size) -> Result<Cost
     Ok(processes.cost(size.gets, work).await?.0)
 }
 
-// The wall time is the median's; CPU ticks are too coarse for one list, so that is the mean's.
+// The wall time is the median's; CPU ticks are too coarse for one list, so that is the mean's. The
+// client keeps nothing while the clock runs; one more list is counted afterwards.
 async fn lists(processes: &Processes, client: &Client, size: Size) -> Result<(Cost, usize)> {
-    let mut times = Vec::new();
     let path = sample::config_maps("together");
+    let (mut times, mut lengths) = (Vec::new(), Vec::new());
     let work = async {
-        let mut last = Bytes::new();
         for _ in 0..size.lists {
             let start = Instant::now();
-            last = client.get(&path).await?;
+            lengths.push(client.drain(&path).await?);
             times.push(start.elapsed());
         }
-        Ok(last)
+        Ok(())
     };
-    let (cost, last) = processes.cost(size.lists, work).await?;
-    let listed = items(&last)?;
+    let (cost, ()) = processes.cost(size.lists, work).await?;
+    let whole = client.get(&path).await?;
+    let listed = items(&whole)?;
     ensure!(listed == size.creates_together as usize, "{listed} listed");
+    let is_same = lengths.iter().all(|length| *length == whole.len());
+    ensure!(is_same, "lists of {lengths:?} and {} bytes", whole.len());
     let wall = median(times) * size.lists;
-    Ok((Cost { wall, ..cost }, last.len()))
+    Ok((Cost { wall, ..cost }, whole.len()))
 }
 
 fn items(list: &[u8]) -> Result<usize> {
@@ -231,30 +244,31 @@ fn items(list: &[u8]) -> Result<usize> {
     Ok(serde_json::from_slice::<List>(list)?.items.len())
 }
 
-// One writer, and every watcher on a connection of its own, as controllers and kubelets are.
+// One writer who updates one object, and watchers spread over connections.
 async fn fan_out(
     processes: &Processes,
-    access: &Access,
+    clients: &[Client],
     writer: &Client,
+    object: u32,
     size: Size,
 ) -> Result<Cost> {
-    let created = writer.write(&sample::config_map("watched", 0)).await?;
-    let created: serde_json::Value = serde_json::from_slice(&created)?;
+    let created = sample::config_map("watched", object);
+    let created: serde_json::Value = serde_json::from_slice(&writer.write(&created).await?)?;
     let from = created["metadata"]["resourceVersion"].as_str();
     let path = format!(
         "{}?watch=true&resourceVersion={}",
         sample::config_maps("watched"),
         from.context("an object without a resource version")?
     );
-    let clients = connections(access, size.watchers as usize).await?;
-    let streams = try_join_all(clients.iter().map(|client| client.open(&path))).await?;
+    let spread = clients.iter().cycle().take(size.watchers as usize);
+    let streams = try_join_all(spread.map(|client| client.open(&path))).await?;
     let watchers: Vec<_> = streams
         .into_iter()
         .map(|stream| tokio::spawn(events(stream, size.updates)))
         .collect();
     let work = async {
         for generation in 1..=size.updates {
-            let update = sample::config_map_update("watched", 0, generation);
+            let update = sample::config_map_update("watched", object, generation);
             writer.write(&update).await?;
         }
         for watcher in watchers {
@@ -286,23 +300,27 @@ async fn events(mut stream: Incoming, expected: u32) -> Result<()> {
     Ok(())
 }
 
-async fn cluster(server: &Server, size: Size, say: fn(&str)) -> Result<(Cost, usize)> {
+// Also gives the mean size of the answers of each part.
+async fn cluster(server: &Server, size: Size, say: fn(&str)) -> Result<(Cost, [usize; 4])> {
     let processes = server.processes();
     let clients = connections(&server.access, CONNECTIONS).await?;
     clients[0].write(&sample::namespace("work")).await?;
     say("nodes and pods");
-    let mut nodes: Vec<Write> = (0..size.nodes).map(sample::node).collect();
-    nodes.extend((0..size.nodes).map(sample::node_status));
-    let pods: Vec<Write> = (0..size.pods).map(|n| sample::pod("work", n)).collect();
-    let statuses: Vec<Write> = (0..size.pods)
-        .map(|n| sample::pod_status("work", n))
-        .collect();
+    // One after the other: an object must be there before its status is patched.
+    let parts: [Vec<Write>; 4] = [
+        (0..size.nodes).map(sample::node).collect(),
+        (0..size.nodes).map(sample::node_status).collect(),
+        (0..size.pods).map(|n| sample::pod("work", n)).collect(),
+        (0..size.pods)
+            .map(|n| sample::pod_status("work", n))
+            .collect(),
+    ];
     let mut total = Cost::default();
-    let mut answered = 0;
-    for writes in [&nodes[..], &pods, &statuses] {
+    let mut means = [0; 4];
+    for (writes, mean) in parts.iter().zip(&mut means) {
         let (cost, bytes) = write_all(&processes, &clients, IN_FLIGHT, writes).await?;
         total = total + cost;
-        answered = bytes;
+        *mean = bytes / writes.len();
     }
-    Ok((total, answered / statuses.len()))
+    Ok((total, means))
 }

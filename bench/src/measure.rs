@@ -106,6 +106,8 @@ pub(crate) struct Machine {
     pub(crate) filesystem: String,
     /// Median of appending 4 KiB and fdatasync.
     pub(crate) sync_micros: u128,
+    /// How much of the processors others used before the run: much of it spoils the wall times.
+    pub(crate) busy: f64,
 }
 
 impl Machine {
@@ -121,6 +123,7 @@ impl Machine {
                 .to_owned(),
             filesystem: filesystem(dir)?,
             sync_micros: sync_time(dir)?.as_micros(),
+            busy: busy()?,
         })
     }
 }
@@ -141,6 +144,23 @@ fn filesystem(dir: &Path) -> Result<String> {
         .filter(|(point, _)| dir.starts_with(point))
         .max_by_key(|(point, _)| point.len());
     Ok(holding.map_or("unknown", |(_, kind)| kind).to_owned())
+}
+
+// Over one second, before anything of ours runs.
+fn busy() -> Result<f64> {
+    let (before, start) = (idle_time()?, Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    let cores = std::thread::available_parallelism()?.get();
+    let whole = start.elapsed().as_secs_f64() * cores as f64;
+    let idle = (idle_time()? - before).as_secs_f64();
+    Ok((1.0 - idle / whole).clamp(0.0, 1.0))
+}
+
+// Seconds of all cores with nothing to do: the second field.
+fn idle_time() -> Result<Duration> {
+    let uptime = fs::read_to_string("/proc/uptime")?;
+    let idle = uptime.split_whitespace().nth(1).context("no idle time")?;
+    Ok(Duration::from_secs_f64(idle.parse()?))
 }
 
 fn sync_time(dir: &Path) -> Result<Duration> {

@@ -18,17 +18,19 @@ pub(crate) struct Pki {
 }
 
 impl Pki {
-    /// Writes ca.crt, server.crt, server.key and accounts.key into the directory.
+    /// Writes ca.crt, server.crt, server.key, accounts.key and accounts.pub into the directory.
     pub(crate) fn make(dir: &Path) -> Result<Pki> {
         let ca = CertifiedIssuer::self_signed(authority(), KeyPair::generate()?)?;
         let (server_key, client_key) = (KeyPair::generate()?, KeyPair::generate()?);
         let server = server().signed_by(&server_key, &ca)?;
         let client = client().signed_by(&client_key, &ca)?;
+        let accounts = KeyPair::generate()?;
         let files = [
             ("ca.crt", ca.pem()),
             ("server.crt", server.pem()),
             ("server.key", server_key.serialize_pem()),
-            ("accounts.key", KeyPair::generate()?.serialize_pem()),
+            ("accounts.key", accounts.serialize_pem()),
+            ("accounts.pub", accounts.public_key_pem()),
         ];
         for (name, pem) in files {
             fs::write(dir.join(name), pem)?;

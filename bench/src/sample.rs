@@ -153,7 +153,7 @@ pub(crate) fn pod(namespace: &str, number: u32) -> Write {
                 "uid": "6fbc6f44-0000-4000-8000-000000000000", "controller": true, "blockOwnerDeletion": true}]},
         "spec": {"nodeName": node_name(number / PODS_PER_NODE), "restartPolicy": "Always",
             "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst", "serviceAccountName": "default",
-            "containers": [container("web", 8080), container("proxy", 15001)],
+            "containers": [container("web", 8080)],
             "tolerations": [
                 {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
                 {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
@@ -195,7 +195,7 @@ pub(crate) fn pod_status(namespace: &str, number: u32) -> Write {
     );
     let conditions = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
         .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-06-01T08:00:00Z"}));
-    let containers = ["web", "proxy"].map(|name| {
+    let containers = ["web"].map(|name| {
         json!({"name": name, "ready": true, "started": true, "restartCount": 0,
             "image": format!("registry.example.com/team/{name}:1.4.2"),
             "imageID": format!("registry.example.com/team/{name}@sha256:{}", "0123456789abcdef".repeat(4)),

@@ -153,7 +153,7 @@ fn apiserver_command(programs: &Path, dir: &Path, etcd_url: &str, port: u16) -> 
             "service-account-issuer",
             "https://kubernetes.default.svc".into(),
         ),
-        ("service-account-key-file", file("accounts.key")),
+        ("service-account-key-file", file("accounts.pub")),
         ("service-account-signing-key-file", file("accounts.key")),
         ("service-cluster-ip-range", "10.0.0.0/16".into()),
         ("authorization-mode", "AlwaysAllow".into()),
