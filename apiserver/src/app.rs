@@ -87,20 +87,15 @@ impl App {
         request: Request<Incoming>,
         user: Option<User>,
     ) -> Result<Response<Body>, Infallible> {
-        let headers = request.headers().clone();
-        let pretty = Query::parse(request.uri().query())
-            .get("pretty")
-            .map(str::to_owned);
+        let gzip = accepts_gzip(request.headers());
         let caught = AssertUnwindSafe(self.route(request, user))
             .catch_unwind()
             .await;
-        let outcome = caught
-            .unwrap_or_else(|_| Err(ApiError::internal("a bug in the server; its log says more")));
-        let mut response =
-            outcome.unwrap_or_else(|error| error_response(&error, &headers, pretty.as_deref()));
-        if response.body().is_large()
-            && accepts_gzip(&headers)
-            && !response.headers().contains_key(CONTENT_ENCODING)
+        let mut response = caught.unwrap_or_else(|_| {
+            let error = ApiError::internal("a bug in the server; its log says more");
+            error_response(&error, &HeaderMap::new(), None)
+        });
+        if response.body().is_large() && gzip && !response.headers().contains_key(CONTENT_ENCODING)
         {
             response
                 .headers_mut()
@@ -125,14 +120,18 @@ impl App {
         self: &Arc<Self>,
         request: Request<Incoming>,
         user: Option<User>,
-    ) -> Result<Response<Body>> {
+    ) -> Response<Body> {
         let path = request.uri().path().to_owned();
-        let user = self.authenticate(&path, user)?;
-        // Authorization stands here: the user, the verb and the path are known.
-        match request::parse_path(&path) {
-            Some(parsed) => self.resource(request, parsed, user).await,
-            None => self.page(&request, &path).await,
-        }
+        let outcome = match (self.authenticate(&path, user), request::parse_path(&path)) {
+            // Authorization stands here: the user, the verb and the path are known.
+            (Ok(user), Some(parsed)) => return self.resource(request, parsed, user).await,
+            (Ok(_), None) => self.page(&request, &path).await,
+            (Err(error), _) => Err(error),
+        };
+        outcome.unwrap_or_else(|error| {
+            let query = Query::parse(request.uri().query());
+            error_response(&error, request.headers(), query.get("pretty"))
+        })
     }
 
     fn authenticate(&self, path: &str, user: Option<User>) -> Result<User> {
@@ -154,7 +153,7 @@ impl App {
         request: Request<Incoming>,
         path: request::ResourcePath,
         user: User,
-    ) -> Result<Response<Body>> {
+    ) -> Response<Body> {
         let key = (
             path.group.as_str(),
             path.version.as_str(),
@@ -162,10 +161,9 @@ impl App {
         );
         let Some(resource) = self.resources.get(&key).copied() else {
             let known = resources::all().iter().any(|r| r.gv.group == path.group);
-            return if known {
-                Err(ApiError::no_such_path())
-            } else {
-                Ok(not_found_page())
+            return match known {
+                true => error_response(&ApiError::no_such_path(), request.headers(), None),
+                false => not_found_page(),
             };
         };
         let (parts, body) = request.into_parts();
@@ -205,14 +203,10 @@ impl App {
             Ok(reply) => response(reply),
             Err(error) => error_response(&error, &call.headers, call.query.get("pretty")),
         };
-        warn(
-            answer.headers_mut(),
-            &deprecation(resource)
-                .map(str::to_owned)
-                .into_iter()
-                .collect::<Vec<_>>(),
-        );
-        Ok(answer)
+        if let Some(text) = deprecation(resource) {
+            warn(answer.headers_mut(), &[text.to_owned()]);
+        }
+        answer
     }
 
     async fn answer(&self, call: &mut Call, body: Incoming) -> Result<Reply> {

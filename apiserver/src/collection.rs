@@ -50,8 +50,9 @@ impl Change {
         frame
     }
 
+    // What only the ring keeps alive: the state before.
     fn bytes(&self) -> usize {
-        self.current.as_ref().map_or(0, |s| s.len()) + 200
+        self.previous.as_ref().map_or(0, |s| s.len()) + 200
     }
 }
 

@@ -5,12 +5,13 @@
 //! (`410 Expired`: the client lists again).
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::watch as signal;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::body::Body;
 use crate::cache::Cache;
@@ -60,7 +61,17 @@ pub(crate) fn start(
         .unwrap_or_else(|| MIN_LIFE_SECONDS + rand::random_range(0..MIN_LIFE_SECONDS));
     let deadline = now + Duration::from_secs(life);
     let reached = source.cache.revision();
+    let bookmark_at = options.bookmarks.then(|| next_bookmark(now, deadline));
+    let mut shutdown = source.shutdown.clone();
     let mut watch = Watch {
+        drained: false,
+        timer: Box::pin(tokio::time::sleep_until(
+            bookmark_at.map_or(deadline, |at| at.min(deadline)),
+        )),
+        stopped: Box::pin(async move {
+            // A sender that is gone has stopped, too.
+            let _ = shutdown.wait_for(|stop| *stop).await.is_ok();
+        }),
         view,
         after: 0,
         seen: reached,
@@ -69,7 +80,6 @@ pub(crate) fn start(
         cursor: None,
         columns_sent: false,
         failure: None,
-        bookmark_at: options.bookmarks.then(|| next_bookmark(now, deadline)),
         deadline,
         selection,
         source,
@@ -113,8 +123,12 @@ struct Watch {
     cursor: Option<Cursor>,
     columns_sent: bool,
     failure: Option<TooOld>,
-    bookmark_at: Option<Instant>,
     deadline: Instant,
+    /// Everything there was has been read: nothing to do before the next wake-up.
+    drained: bool,
+    /// Made once: a new timer and a new subscription per event would cost more than the event.
+    timer: Pin<Box<Sleep>>,
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Watch {
@@ -156,19 +170,23 @@ impl Watch {
                 self.cursor = None;
                 return Some(self.expired(too_old));
             }
+            if std::mem::take(&mut self.drained)
+                && let Some(bytes) = self.wait().await?
+            {
+                return Some(bytes);
+            }
             let reached = self.source.cache.revision();
             let cursor = self.cursor.as_mut()?;
             match self.source.collection.read_changes(cursor, BATCH) {
                 Err(too_old) => self.failure = Some(too_old),
-                Ok(changes) if changes.is_empty() => {
-                    self.seen = self.seen.max(reached);
-                    if let Some(bytes) = self.wait().await? {
-                        return Some(bytes);
-                    }
-                }
                 Ok(changes) => {
-                    if let Some(bytes) = self.encode(&changes) {
-                        return Some(bytes);
+                    self.drained = changes.len() < BATCH;
+                    let bytes = self.encode(&changes);
+                    if self.drained {
+                        self.seen = self.seen.max(reached);
+                    }
+                    if bytes.is_some() {
+                        return bytes;
                     }
                 }
             }
@@ -196,20 +214,19 @@ impl Watch {
     /// Waits for more: `None` ends the watch, `Some(None)` means look again.
     async fn wait(&mut self) -> Option<Option<Bytes>> {
         let cursor = self.cursor.as_mut()?;
-        let timer = self
-            .bookmark_at
-            .map_or(self.deadline, |at| at.min(self.deadline));
         tokio::select! {
-            () = cursor.changed() => Some(None),
-            () = tokio::time::sleep_until(timer) => {
-                if timer >= self.deadline {
-                    return None;
-                }
-                self.bookmark_at = Some(next_bookmark(timer, self.deadline));
-                Some(Some(self.view.bookmark(self.seen, false)))
-            }
-            _ = async { self.source.shutdown.wait_for(|stop| *stop).await.is_ok() } => None,
+            () = cursor.changed() => return Some(None),
+            () = &mut self.stopped => return None,
+            () = &mut self.timer => {}
         }
+        let now = self.timer.deadline();
+        if now >= self.deadline {
+            return None;
+        }
+        let next = next_bookmark(now, self.deadline);
+        self.timer.as_mut().reset(next.min(self.deadline));
+        self.drained = true;
+        Some(Some(self.view.bookmark(self.seen, false)))
     }
 
     fn encode(&mut self, changes: &[Arc<Change>]) -> Option<Bytes> {

@@ -64,10 +64,18 @@ impl Api {
             text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };
         let collection = self.collection(call.resource)?;
-        for _ in 0..attempts {
-            let mut candidate = object.clone();
+        let (name, prefix) = (
+            text(&object, "name").to_owned(),
+            text(&object, "generateName").to_owned(),
+        );
+        for attempt in 1..=attempts {
+            let mut candidate = if attempt == attempts {
+                std::mem::take(&mut object)
+            } else {
+                object.clone()
+            };
             if generated {
-                candidate["metadata"]["name"] = generate_name(text(&object, "generateName")).into();
+                candidate["metadata"]["name"] = generate_name(&prefix).into();
             }
             self.finish(call, &mut candidate).await?;
             let told = kinds::warnings::of(call.resource, &candidate, None);
@@ -77,8 +85,8 @@ impl Api {
             }
         }
         Err(match generated {
-            true => ApiError::generated_name_taken(call.resource, text(&object, "generateName")),
-            false => ApiError::already_exists(call.resource, text(&object, "name")),
+            true => ApiError::generated_name_taken(call.resource, &prefix),
+            false => ApiError::already_exists(call.resource, &name),
         })
     }
 

@@ -68,8 +68,9 @@ impl Change {
         }
     }
 
+    // What only the history keeps alive: the state before. The state after is the key's own.
     fn bytes(&self) -> usize {
-        self.version.bytes() + CHANGE_OVERHEAD
+        self.previous.as_ref().map_or(0, |p| p.bytes()) + CHANGE_OVERHEAD
     }
 }
 
