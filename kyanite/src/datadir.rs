@@ -132,10 +132,10 @@ impl DataDir {
         })
     }
 
-    /// What was current in the user's kubeconfig before a server that did not end well came up.
-    pub(crate) fn remembered_context(&self) -> Option<String> {
+    /// What a server that did not end well left written about itself.
+    pub(crate) fn left_behind(&self) -> Option<State> {
         let text = std::fs::read_to_string(self.state_file()).ok()?;
-        serde_json::from_str::<State>(&text).ok()?.previous_context
+        serde_json::from_str(&text).ok()
     }
 
     pub(crate) fn write_state(&self, state: &State) -> Result<()> {

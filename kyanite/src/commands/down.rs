@@ -20,7 +20,11 @@ pub(super) fn run(down: &Down, printer: &Printer) -> Result<()> {
     let state = dir.running()?;
     if let Some(state) = &state {
         stop(&dir, state)?;
+    }
+    // Also after a server that was killed: its context is still in the user's kubeconfig.
+    if let Some(state) = state.clone().or_else(|| dir.left_behind()) {
         kubeconfig::unmerge(&state.kubeconfig, state.previous_context.as_deref())?;
+        dir.clear_state();
     }
     let purged = down.purge && dir.path().exists();
     if purged {
@@ -62,7 +66,6 @@ fn stop(dir: &DataDir, state: &State) -> Result<()> {
             ));
         }
     }
-    dir.clear_state();
     Ok(())
 }
 

@@ -24,7 +24,10 @@ use crate::{admin, kubeconfig, logging, pki};
 /// Starts a server in the background and returns when it is ready.
 pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
     let dir = DataDir::find(&up.place)?;
-    if let Some(state) = dir.running()? {
+    // One that was killed a moment ago may still hold its lock, but does not answer.
+    if let Some(state) = dir.running()?
+        && admin::ask(&dir.socket(), &json!({"ask": "stats"})).is_ok()
+    {
         return announce(printer, &state, true);
     }
     dir.prepare()?;
@@ -187,7 +190,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
             format!("kyanite runs already{running}"),
         ));
     };
-    let remembered = dir.remembered_context();
+    let remembered = dir.left_behind().and_then(|state| state.previous_context);
     dir.clear_state();
     let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
     let port = listener.local_addr().map_or(up.port, |a| a.port());
@@ -230,7 +233,8 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let (outcome, ()) = tokio::join!(served, announce);
     door.abort();
     store.close();
-    dir.clear_state();
+    // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
+    let _ = std::fs::remove_file(dir.socket());
     Ok(outcome?)
 }
 

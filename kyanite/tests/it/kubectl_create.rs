@@ -218,7 +218,8 @@ fn dry_runs_leave_nothing_behind() {
     kubectl
         .run("delete configmap real --dry-run=server")
         .ok()
-        .prints("deleted (server dry run)");
+        .prints(r#"configmap "real" deleted"#)
+        .prints("(server dry run)");
     kubectl.run("get configmap real").ok();
 }
 

@@ -333,20 +333,27 @@ fn a_data_directory_that_cannot_be_made_is_named() {
     refusal.complains("file/below");
 }
 
+/// Sends a signal to the server and waits until `status` says that nothing runs.
+fn end_with(home: &Home, signal: &str) {
+    let pid = home.pid().to_string();
+    Finished::run(Command::new("kill").args([signal, &pid]), "").ok();
+    eventually("status says that nothing runs", || {
+        let status = home.kyanite("status");
+        if status.code == Some(6) {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    });
+}
+
 #[test]
 fn the_server_ends_cleanly_on_sigterm() {
     let home = Home::new();
     home.up();
-    let pid = home.pid();
-    Finished::run(Command::new("kill").args(["-TERM", &pid.to_string()]), "").ok();
-    eventually("the server has ended", || {
-        if runs(pid) {
-            Err("it runs".to_owned())
-        } else {
-            Ok(())
-        }
-    });
-    home.kyanite("status").exits_with(6);
+    end_with(&home, "-TERM");
+    let log = std::fs::read_to_string(home.path(".kyanite/log")).unwrap();
+    assert!(!log.contains("panicked"), "{log}");
     home.up();
 }
 
@@ -355,15 +362,7 @@ fn a_killed_server_is_noticed_and_replaced() {
     let home = Home::new();
     home.up();
     let pid = home.pid();
-    Finished::run(Command::new("kill").args(["-KILL", &pid.to_string()]), "").ok();
-    eventually("the server has ended", || {
-        if runs(pid) {
-            Err("it runs".to_owned())
-        } else {
-            Ok(())
-        }
-    });
-    home.kyanite("status").exits_with(6);
+    end_with(&home, "-KILL");
     home.up();
     assert_ne!(home.pid(), pid);
 }
@@ -373,19 +372,25 @@ fn the_context_from_before_a_crash_comes_back() {
     let home = Home::new();
     std::fs::write(home.path("kubeconfig"), OTHER_CONTEXT).unwrap();
     home.up();
-    let pid = home.pid();
-    Finished::run(Command::new("kill").args(["-KILL", &pid.to_string()]), "").ok();
-    eventually("the server has ended", || {
-        if runs(pid) {
-            Err("it runs".to_owned())
-        } else {
-            Ok(())
-        }
-    });
+    end_with(&home, "-KILL");
     home.up();
     home.kyanite("down").ok();
     let left = std::fs::read_to_string(home.path("kubeconfig")).unwrap();
     assert!(left.contains("current-context: work"), "{left}");
+}
+
+#[test]
+fn down_cleans_up_after_a_crash() {
+    let home = Home::new();
+    std::fs::write(home.path("kubeconfig"), OTHER_CONTEXT).unwrap();
+    home.up();
+    end_with(&home, "-KILL");
+    home.kyanite("down").ok();
+    let left = std::fs::read_to_string(home.path("kubeconfig")).unwrap();
+    assert!(
+        left.contains("current-context: work") && !left.contains("kyanite"),
+        "{left}"
+    );
 }
 
 #[test]
