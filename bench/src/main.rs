@@ -58,7 +58,7 @@ async fn main() -> Result<()> {
 async fn measure(cli: &Cli) -> Result<Report> {
     std::fs::create_dir_all(&cli.dir)?;
     let size = if cli.quick { load::QUICK } else { load::FULL };
-    let machine = Machine::look(&cli.dir)?;
+    let machine = Machine::look(&cli.dir).await?;
     let ours = Kind::Ours(cli.kyanite.clone());
     let ours = load::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await;
     let upstream = match &cli.upstream_bin {

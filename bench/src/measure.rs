@@ -112,7 +112,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Looks at this machine and the directory that the servers write to.
-    pub(crate) fn look(dir: &Path) -> Result<Machine> {
+    pub(crate) async fn look(dir: &Path) -> Result<Machine> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
         let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name"));
         Ok(Machine {
@@ -123,7 +123,7 @@ impl Machine {
                 .to_owned(),
             filesystem: filesystem(dir)?,
             sync_micros: sync_time(dir)?.as_micros(),
-            busy: busy()?,
+            busy: busy().await?,
         })
     }
 }
@@ -147,9 +147,9 @@ fn filesystem(dir: &Path) -> Result<String> {
 }
 
 // Over one second, before anything of ours runs.
-fn busy() -> Result<f64> {
+async fn busy() -> Result<f64> {
     let (before, start) = (idle_time()?, Instant::now());
-    std::thread::sleep(Duration::from_secs(1));
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let cores = std::thread::available_parallelism()?.get();
     let whole = start.elapsed().as_secs_f64() * cores as f64;
     let idle = (idle_time()? - before).as_secs_f64();
