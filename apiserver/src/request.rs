@@ -365,8 +365,7 @@ impl WriteOptions {
 
 /// Reads `dryRun`: only `All` exists.
 pub(crate) fn parse_dry_run(values: &[String], kind: &str) -> Result<bool> {
-    let values: Vec<&String> = values.iter().filter(|v| !v.is_empty()).collect();
-    if values.iter().all(|v| *v == "All") {
+    if values.iter().all(|v| v == "All") {
         return Ok(!values.is_empty());
     }
     let message = format!("Unsupported value: {values:?}: supported values: \"All\"");

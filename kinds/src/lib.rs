@@ -11,6 +11,7 @@ pub mod pod_resources;
 pub mod print;
 pub mod qos;
 pub mod resources;
+mod service_type;
 pub mod strategy;
 mod unserved;
 pub mod validation;

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::resources::Resource;
-use crate::{qos, unserved};
+use crate::{qos, service_type, unserved};
 
 /// When `metadata.generation` moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +183,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
             {
                 object["status"]["conditions"] = serde_json::json!([{
                     "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                    "lastTransitionTime": object["metadata"]["creationTimestamp"],
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
                 }]);
             }
@@ -221,6 +222,9 @@ pub fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, o
     restrict(resource, subresource, new, old);
     if subresource.is_empty() {
         unserved::drop_fields(resource, new, Some(old));
+        if is(resource, "", "Service") {
+            service_type::drop_dependent_fields(new, old);
+        }
     }
     if is(resource, "", "Namespace") && subresource != "finalize" {
         // The namespace controller empties these through /finalize and nobody else may.
@@ -483,6 +487,17 @@ mod tests {
         let mut same = old.clone();
         prepare_update(sets, "", &mut same, &old);
         assert_eq!(same["metadata"]["generation"], 3);
+    }
+
+    #[test]
+    fn a_gated_pod_says_since_when_it_waits() {
+        let pods = find("", "v1", "pods").expect("exists");
+        let mut object = json!({"metadata": {"creationTimestamp": "2024-01-02T03:04:05Z"},
+            "spec": {"schedulingGates": [{"name": "a"}]}});
+        prepare_create(pods, &mut object);
+        let condition = &object["status"]["conditions"][0];
+        assert_eq!(condition["reason"], "SchedulingGated");
+        assert_eq!(condition["lastTransitionTime"], "2024-01-02T03:04:05Z");
     }
 
     #[test]

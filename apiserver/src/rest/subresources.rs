@@ -92,6 +92,12 @@ impl Api {
             },
             "Binding",
         )?;
+        let named = text(&binding, "name");
+        if !named.is_empty() && named != pod {
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Binding object",
+            ));
+        }
         let options = call.write_options()?;
         let bindings = resources::find("", "v1", "bindings").expect("in the table");
         super::as_invalid(

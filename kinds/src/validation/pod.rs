@@ -30,6 +30,8 @@ pub(super) fn update(new: &Value, old: &Value, subresource: &str, errors: &mut E
         "status" => pod_status::update(errors, new, old),
         "ephemeralcontainers" => pod_update::ephemeral_containers(errors, new, old),
         "resize" => pod_resize::update(errors, new, old),
+        // A binding is judged itself; the pod it changes is written as it is.
+        "binding" => {}
         _ => pod_update::update(errors, new, old),
     }
 }
@@ -123,6 +125,14 @@ mod tests {
             check(json!({ "containers": padded })),
             "spec.containers[0].image: Invalid value: \"x \": must not have leading or trailing whitespace"
         );
+    }
+
+    #[test]
+    fn only_a_binding_may_give_a_pod_its_node() {
+        let pod = |extra| json!({"metadata": {"name": "p"}, "spec": complete(extra)});
+        let (old, new) = (pod(json!({})), pod(json!({"nodeName": "n"})));
+        let check = |subresource| told(|e| update(&new, &old, subresource, e)).len();
+        assert_eq!((check("binding"), check("")), (0, 1));
     }
 
     #[test]
