@@ -166,7 +166,8 @@ pub struct Type {
     /// The fields as declared: what protobuf sees (inlined messages are single fields here).
     pub fields: Vec<Field>,
     /// Where each JSON name lives: the field's index in its owner. Inlined messages are owners too.
-    by_json: HashMap<&'static str, (u32, TypeRef)>,
+    /// Sorted by name: types are small, and a thousand hash tables are not.
+    by_json: Vec<(&'static str, u32, TypeRef)>,
     /// The same places in declared order.
     flat: Vec<(u32, TypeRef)>,
     /// Indices into `fields` of what is on the wire, by ascending number.
@@ -176,8 +177,12 @@ pub struct Type {
 impl Type {
     /// The field with this JSON name, looking through inlined messages.
     pub fn field(&self, json_name: &str) -> Option<&'static Field> {
-        let (index, owner) = self.by_json.get(json_name)?;
-        Some(&owner.get().fields[*index as usize])
+        let at = self
+            .by_json
+            .binary_search_by_key(&json_name, |(name, ..)| name)
+            .ok()?;
+        let (_, index, owner) = self.by_json[at];
+        Some(&owner.get().fields[index as usize])
     }
 
     /// Every field that appears in this type's JSON, inlined messages flattened, in declared order.
@@ -262,7 +267,7 @@ fn parse() -> Schema {
                 name: line.split(' ').next().unwrap_or(line),
                 atomic: line.ends_with(" atomic"),
                 fields: Vec::new(),
-                by_json: HashMap::new(),
+                by_json: Vec::new(),
                 flat: Vec::new(),
                 wire: Vec::new(),
             }),
@@ -280,7 +285,8 @@ fn parse() -> Schema {
             .map(|(_, index, owner)| (*index, *owner))
             .collect();
         ty.wire = wire_order(&ty.fields);
-        ty.by_json = names.into_iter().map(|(n, i, o)| (n, (i, o))).collect();
+        ty.by_json = names;
+        ty.by_json.sort_unstable_by_key(|(name, ..)| *name);
     }
     let kinds = KINDS.lines().map(|line| {
         let mut words = line.split(' ');
@@ -454,6 +460,14 @@ mod tests {
         assert!(volume.field("configMap").is_some());
         assert!(volume.json_fields().any(|f| f.name == "emptyDir"));
         assert!(volume.json_fields().all(|f| !f.inline));
+    }
+
+    #[test]
+    fn no_type_has_two_fields_of_one_name() {
+        for ty in &schema().types {
+            let unique = ty.by_json.windows(2).all(|pair| pair[0].0 != pair[1].0);
+            assert!(unique, "{}", ty.name);
+        }
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Clock for SystemClock {
 /// How the engine behaves; the defaults suit a cluster on one machine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// History is trimmed, oldest first, when it takes more memory than this. Default 16 MiB.
+    /// History is trimmed, oldest first, when it takes more memory than this. Default 12 MiB.
     pub history_bytes: usize,
     /// A segment of the log is followed by a new one at this size. Default 16 MiB.
     pub segment_bytes: u64,
@@ -115,7 +115,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            history_bytes: 16 << 20,
+            history_bytes: 12 << 20,
             segment_bytes: 16 << 20,
             reserve_bytes: 4 << 20,
             checkpoint_bytes: 16 << 20,
