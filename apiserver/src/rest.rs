@@ -14,6 +14,7 @@ mod update;
 
 pub(crate) use subresources::set_condition;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -354,13 +355,14 @@ pub(crate) fn normal_form(resource: &Resource, object: Value) -> Result<Value> {
         .value)
 }
 
-/// Brings an object from the version of a request into the stored one.
-fn to_stored(resource: &Resource, object: &Value) -> Value {
-    let mut object = object.clone();
-    if resource.gv != resource.stored {
-        kinds::convert::convert(&mut object, resource.gv, resource.stored, resource.kind);
+/// An object of a request's version in the stored one; the same object when that is the same.
+fn to_stored<'o>(resource: &Resource, object: &'o Value) -> Cow<'o, Value> {
+    if resource.gv == resource.stored {
+        return Cow::Borrowed(object);
     }
-    object
+    let mut object = object.clone();
+    kinds::convert::convert(&mut object, resource.gv, resource.stored, resource.kind);
+    Cow::Owned(object)
 }
 
 /// Validation of a new object, as an error.
