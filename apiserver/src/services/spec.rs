@@ -82,11 +82,8 @@ pub(super) fn check_families(service: &Value) -> Result<(), Errors> {
 // Upstream's patchAllocatedValues: an update that leaves allocated values out keeps them.
 pub(super) fn carry_allocated(new: &mut Value, old: &Value) {
     let external = |s: &Value| s["spec"]["type"] == "ExternalName";
+    // What the new type has no use for was dropped by the kind's strategy.
     if external(new) {
-        // A service that becomes an alias loses the address it had.
-        if new["spec"].get("clusterIP") == old["spec"].get("clusterIP") {
-            drop_addresses(new);
-        }
         return;
     }
     if !external(old)
@@ -102,7 +99,6 @@ pub(super) fn carry_allocated(new: &mut Value, old: &Value) {
         }
     }
     if !needs_node_ports(new) {
-        drop_ports_of(new, old);
         return;
     }
     let same = |a: &Value, b: &Value| a["port"] == b["port"] && a["protocol"] == b["protocol"];
@@ -116,30 +112,6 @@ pub(super) fn carry_allocated(new: &mut Value, old: &Value) {
             && before["nodePort"].as_u64().unwrap_or(0) != 0
         {
             port["nodePort"] = before["nodePort"].clone();
-        }
-    }
-}
-
-// A type that needs no node ports loses those it had, unless the client names new ones.
-pub(super) fn drop_ports_of(new: &mut Value, old: &Value) {
-    let had = node_ports(old);
-    for port in ports_mut(new) {
-        let inherited = port["nodePort"]
-            .as_u64()
-            .and_then(|n| u16::try_from(n).ok())
-            .is_some_and(|n| had.contains(&n));
-        if let Some(port) = port.as_object_mut()
-            && inherited
-        {
-            port.remove("nodePort");
-        }
-    }
-}
-
-pub(super) fn drop_addresses(service: &mut Value) {
-    if let Some(spec) = service["spec"].as_object_mut() {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            spec.remove(field);
         }
     }
 }
@@ -211,8 +183,5 @@ mod tests {
         carry_allocated(&mut new, &old);
         assert_eq!(new["spec"]["clusterIP"], "10.0.0.9");
         assert_eq!(new["spec"]["ports"][0]["nodePort"], 30081);
-        let mut plain = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30081}]}});
-        carry_allocated(&mut plain, &old);
-        assert!(plain["spec"]["ports"][0].get("nodePort").is_none());
     }
 }
