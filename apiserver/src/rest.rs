@@ -176,6 +176,33 @@ impl Call {
         self.path.namespace()
     }
 
+    // The body may leave name and namespace out, but not contradict the path.
+    fn check_identity(&self, object: &Value) -> Result<()> {
+        let (name, namespace) = (text(object, "name"), text(object, "namespace"));
+        if !name.is_empty() && name != self.path.name() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                self.path.name()
+            )));
+        }
+        if self.resource.namespaced && !namespace.is_empty() && namespace != self.namespace() {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_named(&self, object: &Value) -> Result<()> {
+        if text(object, "name").is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.path.name()
+            )));
+        }
+        Ok(())
+    }
+
     // An empty list of managers is gone from the normal form, so the bytes themselves are asked.
     fn asks_for_reset(&self) -> bool {
         const FIELD: &[u8] = b"\"managedFields\"";

@@ -80,7 +80,7 @@ impl Api {
                     return Err(ApiError::conflict(call.resource, call.path.name(), &why));
                 }
                 let object = self.applied(call, None, &config, options, subresource)?;
-                must_be_named(call, &object)?;
+                call.check_named(&object)?;
                 let stored = self
                     .create_object(call, object, options, &mut warnings)
                     .await?;
@@ -115,7 +115,7 @@ impl Api {
                 )));
             }
         };
-        check_identity(call, &config)?;
+        call.check_identity(&config)?;
         codec::strict(
             &parsed.strict,
             call.expected(),
@@ -166,32 +166,6 @@ fn go_type(value: &Value) -> &'static str {
         Value::Bool(_) => "bool",
         Value::Null | Value::Object(_) => "object",
     }
-}
-
-fn must_be_named(call: &Call, object: &Value) -> Result<()> {
-    if text(object, "name").is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            call.path.name()
-        )));
-    }
-    Ok(())
-}
-
-fn check_identity(call: &Call, object: &Value) -> Result<()> {
-    let (name, namespace) = (text(object, "name"), text(object, "namespace"));
-    if !name.is_empty() && name != call.path.name() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.path.name()
-        )));
-    }
-    if call.resource.namespaced && !namespace.is_empty() && namespace != call.namespace() {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    Ok(())
 }
 
 fn read_patch(call: &Call, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Value> {
@@ -265,8 +239,8 @@ fn patched(
         FieldValidation::Strict | FieldValidation::Ignore => {}
     }
     let mut object = decoded.value;
-    must_be_named(call, &object)?;
-    check_identity(call, &object)?;
+    call.check_named(&object)?;
+    call.check_identity(&object)?;
     object["kind"] = call.resource.kind.into();
     object["apiVersion"] = call.resource.gv.to_string().into();
     kinds::defaults::apply(call.resource.ty, &mut object);

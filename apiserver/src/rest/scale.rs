@@ -121,13 +121,7 @@ fn patch_scale(call: &Call, scale: &Value) -> Result<Value> {
 }
 
 fn with_replicas(call: &Call, scale: &Value, old: &Value) -> Result<Value> {
-    let name = text(scale, "name");
-    if !name.is_empty() && name != call.path.name() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.path.name()
-        )));
-    }
+    call.check_identity(scale)?;
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
     if replicas < 0 {
         let mut errors = Errors::default();

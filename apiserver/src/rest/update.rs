@@ -40,7 +40,11 @@ impl Api {
             options.field_validation,
             &mut warnings,
         )?;
-        check_identity(call, &mut object)?;
+        call.check_named(&object)?;
+        call.check_identity(&object)?;
+        if call.resource.namespaced {
+            object["metadata"]["namespace"] = call.namespace().into();
+        }
         kinds::defaults::apply(call.resource.ty, &mut object);
         let outcome = self
             .change(call, subresource, &options, |_| Ok(object.clone()))
@@ -271,32 +275,6 @@ fn strip_version(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");
     }
-}
-
-// The body may leave name and namespace out, but not contradict the path.
-fn check_identity(call: &Call, object: &mut Value) -> Result<()> {
-    let (name, namespace) = (text(object, "name"), text(object, "namespace"));
-    if !name.is_empty() && name != call.path.name() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.path.name()
-        )));
-    }
-    if name.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            call.path.name()
-        )));
-    }
-    if call.resource.namespaced && !namespace.is_empty() && namespace != call.namespace() {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    if call.resource.namespaced {
-        object["metadata"]["namespace"] = call.namespace().into();
-    }
-    Ok(())
 }
 
 // Says whether the wanted state is pinned to a version; refuses it when that is not the present one.
