@@ -1,0 +1,14 @@
+//! Who asks, and may they: the decisions of authentication and authorization.
+//!
+//! ```text
+//! credentials ─► (tokens, certificates) ─► User ─► (Node graph, RBAC) ─► Decision
+//! ```
+//!
+//! Everything here decides and nothing here waits: objects come in as changes, the time comes in as an
+//! argument. The API server feeds it and acts on the answers.
+
+mod attributes;
+mod user;
+
+pub use attributes::{Attributes, Decision, ResourceTarget, Target};
+pub use user::User;

@@ -1,0 +1,1 @@
+//! The controller manager: one module per controller, each a pure decision in a thin shell.
