@@ -1,10 +1,13 @@
 //! One file per command; each takes plain settings and a printer.
 
+mod access;
 mod apiserver;
+mod certs;
 mod down;
 mod serve;
 mod status;
 mod store;
+mod token;
 mod up;
 
 use crate::cli::{Cli, Command};
@@ -20,6 +23,8 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
         Command::Status(place) => status::run(&place, printer),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(flags)),
         Command::Store(command) => store::run(command, printer),
+        Command::Certs(command) => certs::run(command, printer),
+        Command::Token(command) => runtime()?.block_on(token::run(command, printer)),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every test starts a server of its own on a free port in a temporary directory; see [`harness`].
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod certs;
 mod crash;
 mod harness;
 mod hostile;
