@@ -17,18 +17,21 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use kinds::resources::{self, Resource};
+use rustls_pki_types::UnixTime;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::discovery::Discovery;
+use crate::identity::{ClientCertificates, Peer};
 use crate::metrics::{Metrics, RequestLabels};
 use crate::negotiate::{self, Accepted};
 use crate::request::{self, Query};
 use crate::rest::{Api, Call, Reply, User, deprecation};
+use crate::settings::Access;
 use crate::status::{ApiError, Result};
-use crate::view;
+use crate::{tls, view};
 
 /// Upstream's limits: time for a request, requests at once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,16 +43,14 @@ const LARGE_BODY: usize = 64 * 1024;
 /// How long a request waits for its turn (upstream: a quarter of the request timeout).
 const QUEUE_WAIT: Duration = Duration::from_secs(15);
 
-/// Paths anybody may read.
-const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
-
 /// What answers requests.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) api: Arc<Api>,
     pub(crate) discovery: Discovery,
     pub(crate) metrics: Metrics,
-    pub(crate) anonymous: bool,
+    pub(crate) access: Access,
+    pub(crate) clients: ClientCertificates,
     pub(crate) ready: tokio::sync::watch::Receiver<bool>,
     bodies: Bodies,
     reads: Semaphore,
@@ -62,14 +63,16 @@ impl App {
     pub(crate) fn new(
         api: Arc<Api>,
         discovery: Discovery,
-        anonymous: bool,
+        access: Access,
         ready: tokio::sync::watch::Receiver<bool>,
-    ) -> App {
-        App {
+    ) -> Result<App, tls::Error> {
+        let authorities = access.authentication.client_ca_file.as_deref();
+        Ok(App {
+            clients: ClientCertificates::open(authorities)?,
             api,
             discovery,
             metrics: Metrics::default(),
-            anonymous,
+            access,
             ready,
             bodies: Bodies::default(),
             reads: Semaphore::new(MAX_READS),
@@ -78,17 +81,17 @@ impl App {
                 .iter()
                 .map(|r| ((r.gv.group, r.gv.version, r.plural), r))
                 .collect(),
-        }
+        })
     }
 
     /// Answers a request; never fails, whatever comes in.
     pub(crate) async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
-        user: Option<User>,
+        peer: Arc<Peer>,
     ) -> Result<Response<Body>, Infallible> {
         let gzip = accepts_gzip(request.headers());
-        let caught = AssertUnwindSafe(self.route(request, user))
+        let caught = AssertUnwindSafe(self.route(request, &peer))
             .catch_unwind()
             .await;
         let mut response = caught.unwrap_or_else(|_| {
@@ -116,13 +119,9 @@ impl App {
         Ok(response)
     }
 
-    async fn route(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        user: Option<User>,
-    ) -> Response<Body> {
+    async fn route(self: &Arc<Self>, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
         let path = request.uri().path().to_owned();
-        let outcome = match (self.authenticate(&path, user), request::parse_path(&path)) {
+        let outcome = match (self.authenticate(&path, peer), request::parse_path(&path)) {
             // Authorization stands here: the user, the verb and the path are known.
             (Ok(user), Some(parsed)) => return self.resource(request, parsed, user).await,
             (Ok(_), None) => self.page(&request, &path).await,
@@ -134,13 +133,13 @@ impl App {
         })
     }
 
-    fn authenticate(&self, path: &str, user: Option<User>) -> Result<User> {
-        let is_public = PUBLIC
-            .iter()
-            .any(|p| path == *p || path.starts_with(&format!("{p}/")));
-        match user {
-            Some(user) => Ok(user),
-            None if self.anonymous || is_public => Ok(User {
+    fn authenticate(&self, path: &str, peer: &Peer) -> Result<User> {
+        match self.clients.user(peer, UnixTime::now())? {
+            Some((user, left)) => {
+                self.metrics.client_certificate(left);
+                Ok(user)
+            }
+            None if self.access.authentication.anonymous.allows(path) => Ok(User {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
             }),

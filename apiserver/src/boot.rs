@@ -1,5 +1,7 @@
 //! The objects every cluster has from its first second on.
 
+pub(crate) mod trust;
+
 use std::net::SocketAddr;
 
 use futures::future::{try_join, try_join_all};
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use store::{Change, Expect};
 
 use crate::rest::Api;
+use crate::settings::Authentication;
 use crate::status::{ApiError, Result};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -28,14 +31,23 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 
 /// Creates what is missing and mends what belongs to this server. The objects do not depend on each
 /// other, so they are written together and share a commit.
-pub(crate) async fn run(api: &Api, address: SocketAddr) -> Result<()> {
+pub(crate) async fn run(
+    api: &Api,
+    address: SocketAddr,
+    authentication: &Authentication,
+) -> Result<()> {
     let objects = namespaces()
         .chain(priority_classes())
         .chain(std::iter::once(service_range(api)))
         .chain(api_services(api))
         .chain(own_service(api, address));
     try_join_all(objects.map(|(group, plural, object)| ensure(api, group, plural, object))).await?;
-    own_endpoints(api, address).await
+    try_join(
+        own_endpoints(api, address),
+        trust::publish(api, authentication),
+    )
+    .await?;
+    Ok(())
 }
 
 /// Group, plural and object.

@@ -115,6 +115,11 @@ impl App {
             .collections()
             .map(|c| (c.resource.qualified(), c.count()));
         let size = self.api.store.size().await.unwrap_or(0);
+        for (name, file) in &self.access.reported_certificates {
+            if let Some(at) = crate::identity::expiry(file) {
+                self.metrics.certificate_expires(name, at);
+            }
+        }
         let text = self.metrics.text(counts, size);
         text_page(
             StatusCode::OK,
