@@ -8,6 +8,7 @@
 //! argument. The API server feeds it and acts on the answers.
 
 mod attributes;
+pub mod impersonation;
 pub mod rbac;
 mod user;
 
