@@ -50,14 +50,14 @@ const MODES: [Mode; 5] = [
     Mode::Legacy,
 ];
 
-type Check = Result<(), Refusal>;
+type Check = Result<(), Box<Refusal>>;
 
 /// The user that a requester becomes for a request, if they may. `wanted` is what the headers say.
 pub fn impersonate(
     request: &Attributes<'_>,
     wanted: &User,
     authorize: &dyn Fn(&Attributes<'_>) -> Decision,
-) -> Result<User, Refusal> {
+) -> Result<User, Box<Refusal>> {
     let mut refused = None;
     for mode in MODES
         .into_iter()
@@ -281,8 +281,8 @@ fn acceptable(verb: &str, wanted: &User) -> Check {
     Ok(())
 }
 
-fn refusal(verb: &str, target: Target<'_>, reason: String) -> Refusal {
-    let mut refusal = Refusal {
+fn refusal(verb: &str, target: Target<'_>, reason: String) -> Box<Refusal> {
+    let mut refusal = Box::new(Refusal {
         verb: verb.to_owned(),
         group: String::new(),
         resource: String::new(),
@@ -291,7 +291,7 @@ fn refusal(verb: &str, target: Target<'_>, reason: String) -> Refusal {
         name: String::new(),
         path: None,
         reason,
-    };
+    });
     match target {
         Target::Path(path) => refusal.path = Some(path.to_owned()),
         Target::Resource(target) => {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     // Grants are lines of `verb resource[/sub] name`.
-    fn attempt(requester: &User, wanted: &User, grants: &[&str]) -> Result<User, Refusal> {
+    fn attempt(requester: &User, wanted: &User, grants: &[&str]) -> Result<User, Box<Refusal>> {
         let authorize = |asked: &Attributes<'_>| {
             let Target::Resource(t) = asked.target else {
                 return Decision::NoOpinion(String::new());
