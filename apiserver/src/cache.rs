@@ -20,10 +20,20 @@ use tokio::sync::watch;
 
 use crate::collection::Collection;
 use crate::status::{ApiError, Result};
-use crate::stored::prefix;
+use crate::stored::{Stored, prefix};
 
 /// The root of all keys.
 pub(crate) const ROOT: &str = "/registry/";
+
+/// Somebody who keeps an index of a kind's objects. It is told of a change before any watcher is, so
+/// whoever acts on a change finds the index up to date.
+pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
+    /// An object (`namespace/name` or `name`) was, and is, this.
+    fn changed(&self, key: &str, previous: Option<&Stored>, current: Option<&Stored>);
+}
+
+/// Who follows which resource, asked once for each.
+pub(crate) type Followers<'a> = &'a dyn Fn(&Resource) -> Vec<Arc<dyn Follower>>;
 
 /// How long a read waits for a revision that the cache has not reached (upstream: 3 s).
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -37,12 +47,12 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// A cache of all built-in resources, filled from the store. Returns with the revision reached.
-    pub(crate) async fn load(store: &dyn Store) -> store::Result<Cache> {
+    pub(crate) async fn load(store: &dyn Store, followers: Followers<'_>) -> store::Result<Cache> {
         let stored = resources::all()
             .iter()
             .filter(|r| !r.is_virtual && r.stored == r.gv);
         let collections = stored
-            .map(|r| (prefix(r), Arc::new(Collection::new(r))))
+            .map(|r| (prefix(r), Arc::new(Collection::new(r, followers(r)))))
             .collect();
         let cache = Cache {
             collections,

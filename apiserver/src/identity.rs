@@ -11,9 +11,9 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::rest::User;
 use crate::status::{ApiError, Result};
 use crate::tls;
+use access::User;
 
 /// The other end of a connection.
 #[derive(Debug)]
@@ -142,5 +142,10 @@ fn read(certificate: &CertificateDer<'_>) -> Option<(User, i64)> {
         .collect();
     groups.push("system:authenticated".into());
     let not_after = parsed.validity().not_after.timestamp();
-    Some((User { name, groups }, not_after))
+    let user = User {
+        name,
+        groups,
+        ..User::default()
+    };
+    Some((user, not_after))
 }

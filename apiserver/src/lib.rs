@@ -12,6 +12,8 @@
 
 mod admission;
 mod app;
+mod asked;
+mod authorization;
 mod bodies;
 mod body;
 mod boot;
@@ -23,6 +25,7 @@ mod compaction;
 mod discovery;
 mod eviction;
 mod identity;
+mod impersonation;
 mod list;
 mod metrics;
 mod negotiate;
@@ -37,6 +40,7 @@ pub mod settings;
 mod status;
 mod stored;
 mod tls;
+mod turns;
 mod view;
 mod watch;
 
@@ -45,6 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use kinds::resources::Resource;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
@@ -106,6 +111,9 @@ pub enum Error {
     /// A certificate, key or CA cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    /// Admission plugins that do not exist, or that are both on and off.
+    #[error("{0}")]
+    Admission(String),
     /// The objects every cluster needs cannot be made.
     #[error("cannot create the objects every cluster has: {0}")]
     Boot(String),
@@ -118,7 +126,20 @@ impl Server {
             config.certificate,
             &config.access.authentication,
         )?);
-        let cache = Arc::new(cache::Cache::load(&*config.store).await?);
+        let admission = &config.access.admission;
+        let plugins =
+            admission::AdmissionSettings::from_flags(&admission.enable, &admission.disable)
+                .map_err(Error::Admission)?;
+        let authorizer = authorization::Authorizer::new(&config.access.authorization.modes);
+        let gate = Arc::new(fairness::Gate::new(app::SEATS));
+        let followers = |resource: &Resource| {
+            let of_gate = turns::follower(&gate, resource);
+            of_gate
+                .into_iter()
+                .chain(authorizer.follower(resource))
+                .collect()
+        };
+        let cache = Arc::new(cache::Cache::load(&*config.store, &followers).await?);
         let stop = signal::Sender::new(false);
         let ready = signal::Sender::new(false);
         let api = Arc::new(rest::Api {
@@ -127,6 +148,8 @@ impl Server {
             services: services::Services::new(config.service_cidr),
             clock: config.clock,
             event_ttl: config.event_ttl,
+            admission: admission::Chain::new(&plugins),
+            authorizer,
             shutdown: stop.subscribe(),
         });
         api.load_services();
@@ -135,6 +158,7 @@ impl Server {
             api,
             discovery,
             config.access,
+            gate,
             ready.subscribe(),
         )?);
         let trust = signal::Sender::new(());

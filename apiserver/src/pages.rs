@@ -120,6 +120,7 @@ impl App {
                 self.metrics.certificate_expires(name, at);
             }
         }
+        self.metrics.turns(self.gate.counts());
         let text = self.metrics.text(counts, size);
         text_page(
             StatusCode::OK,

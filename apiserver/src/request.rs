@@ -91,6 +91,11 @@ fn decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(percent_decode(text, false))
 }
 
+/// Text with its %-escapes taken back.
+pub(crate) fn percent_decoded(text: &str) -> String {
+    percent_decode(text, false)
+}
+
 fn percent_decode(text: &str, plus_is_space: bool) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();

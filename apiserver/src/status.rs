@@ -3,6 +3,7 @@
 //! client-go branches on `reason` and on cause types, never on text, but kubectl prints the text;
 //! both follow `apimachinery/pkg/api/errors/errors.go`.
 
+use access::Target;
 use http::StatusCode;
 use kinds::field::Errors;
 use kinds::resources::Resource;
@@ -111,6 +112,53 @@ impl ApiError {
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> ApiError {
         let message = format!("{} {name:?} is forbidden: {why}", resource.qualified());
         ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, name)
+    }
+
+    /// 403: this user may not do this, in upstream's sentence.
+    pub(crate) fn not_allowed(asked: &access::Attributes<'_>, reason: &str) -> ApiError {
+        let (user, verb) = (&asked.user.name, asked.verb);
+        let because = match reason {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        let target = match asked.target {
+            Target::Path(path) => {
+                let message =
+                    format!("forbidden: User {user:?} cannot {verb} path {path:?}{because}");
+                return ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message)
+                    .with_empty_details();
+            }
+            Target::Resource(target) => target,
+        };
+        let slash = if target.subresource.is_empty() {
+            ""
+        } else {
+            "/"
+        };
+        let resource = format!("{}{slash}{}", target.resource, target.subresource);
+        let scope = match target.namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        let qualified = match target.group {
+            "" => target.resource.to_owned(),
+            group => format!("{}.{group}", target.resource),
+        };
+        let named = match target.name {
+            "" => qualified,
+            name => format!("{qualified} {name:?}"),
+        };
+        let message = format!(
+            "{named} is forbidden: User {user:?} cannot {verb} resource {resource:?} \
+             in API group {:?} {scope}{because}",
+            target.group
+        );
+        let mut error = ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message);
+        let details = error.details_mut();
+        details.name = target.name.to_owned();
+        details.group = target.group.to_owned();
+        details.kind = target.resource.to_owned();
+        error
     }
 
     /// 404: no such object.
