@@ -8,6 +8,8 @@
 //! argument. The API server feeds it and acts on the answers.
 
 mod attributes;
+pub mod node;
+pub mod policy;
 pub mod rbac;
 mod user;
 
