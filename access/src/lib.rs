@@ -9,6 +9,8 @@
 
 mod attributes;
 pub mod impersonation;
+pub mod node;
+pub mod policy;
 pub mod rbac;
 mod user;
 
