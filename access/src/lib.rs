@@ -8,6 +8,8 @@
 //! argument. The API server feeds it and acts on the answers.
 
 mod attributes;
+pub mod certificates;
+pub mod tokens;
 mod user;
 
 pub use attributes::{Attributes, Decision, ResourceTarget, Target};
