@@ -105,4 +105,6 @@ fn quoted(list: &[String]) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
