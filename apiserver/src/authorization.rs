@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::node::{self, NodeAuthorizer};
 use access::rbac::{self, Rbac};
 use access::{Attributes, Decision};
 use kinds::resources::Resource;
@@ -20,6 +21,7 @@ pub(crate) struct Authorizer {
     modes: Vec<AuthorizationMode>,
     /// Roles and bindings, as of the last change anybody was told of.
     pub(crate) rbac: Arc<Rbac>,
+    nodes: Arc<NodeAuthorizer>,
 }
 
 impl Authorizer {
@@ -28,6 +30,7 @@ impl Authorizer {
         Authorizer {
             modes: modes.to_vec(),
             rbac: Arc::default(),
+            nodes: Arc::default(),
         }
     }
 
@@ -75,7 +78,7 @@ impl Authorizer {
 
     fn ask(&self, mode: AuthorizationMode, asked: &Attributes<'_>) -> Decision {
         match mode {
-            AuthorizationMode::Node => Decision::NoOpinion(String::new()),
+            AuthorizationMode::Node => self.nodes.authorize(asked),
             AuthorizationMode::Rbac => self.rbac.authorize(asked),
             AuthorizationMode::AlwaysAllow => Decision::Allow(String::new()),
             AuthorizationMode::AlwaysDeny => Decision::NoOpinion("Everything is forbidden.".into()),
@@ -84,22 +87,62 @@ impl Authorizer {
 
     /// Who keeps up with a kind's objects on behalf of the authorizers.
     pub(crate) fn follower(&self, resource: &Resource) -> Option<Arc<dyn Follower>> {
-        const RBAC: &str = "rbac.authorization.k8s.io";
-        let kind = match (resource.gv.group, resource.kind) {
-            (RBAC, "Role") => rbac::Kind::Role,
-            (RBAC, "ClusterRole") => rbac::Kind::ClusterRole,
-            (RBAC, "RoleBinding") => rbac::Kind::RoleBinding,
-            (RBAC, "ClusterRoleBinding") => rbac::Kind::ClusterRoleBinding,
-            _ => return None,
-        };
-        Some(Arc::new(Roles(Arc::clone(&self.rbac), kind)))
+        let (group, kind) = (resource.gv.group, resource.kind);
+        if let Some((_, _, kind)) = ROLES.iter().find(|row| (row.0, row.1) == (group, kind)) {
+            return Some(Arc::new(Roles(Arc::clone(&self.rbac), *kind)));
+        }
+        let (_, _, kind) = TIES.iter().find(|row| (row.0, row.1) == (group, kind))?;
+        let asks = self.has(AuthorizationMode::Node);
+        asks.then(|| Arc::new(Ties(Arc::clone(&self.nodes), *kind)) as Arc<dyn Follower>)
     }
 }
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// What RBAC decides by.
+const ROLES: [(&str, &str, rbac::Kind); 4] = [
+    (RBAC, "Role", rbac::Kind::Role),
+    (RBAC, "ClusterRole", rbac::Kind::ClusterRole),
+    (RBAC, "RoleBinding", rbac::Kind::RoleBinding),
+    (RBAC, "ClusterRoleBinding", rbac::Kind::ClusterRoleBinding),
+];
+
+/// What ties objects to nodes.
+const TIES: [(&str, &str, node::Kind); 5] = [
+    ("", "Pod", node::Kind::Pod),
+    ("", "PersistentVolume", node::Kind::PersistentVolume),
+    (
+        "storage.k8s.io",
+        "VolumeAttachment",
+        node::Kind::VolumeAttachment,
+    ),
+    (
+        "resource.k8s.io",
+        "ResourceSlice",
+        node::Kind::ResourceSlice,
+    ),
+    (
+        "certificates.k8s.io",
+        "PodCertificateRequest",
+        node::Kind::PodCertificateRequest,
+    ),
+];
 
 #[derive(Debug)]
 struct Roles(Arc<Rbac>, rbac::Kind);
 
 impl Follower for Roles {
+    fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        let object = current.map(Stored::value);
+        self.0.apply(self.1, namespace, name, object.as_ref());
+    }
+}
+
+#[derive(Debug)]
+struct Ties(Arc<NodeAuthorizer>, node::Kind);
+
+impl Follower for Ties {
     fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let object = current.map(Stored::value);
