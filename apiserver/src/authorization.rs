@@ -7,13 +7,12 @@ use access::rbac::{self, Rbac};
 use access::{Attributes, Decision};
 use kinds::resources::Resource;
 
-use crate::cache::Follower;
+use crate::cache::{Follower, following};
 use crate::settings::AuthorizationMode;
 use crate::status::{ApiError, Result};
-use crate::stored::Stored;
 
 /// Who may do everything, whatever the authorizers say (upstream's privileged group).
-const SUPERUSERS: &str = "system:masters";
+pub(crate) const SUPERUSERS: &str = "system:masters";
 
 /// The server's authorizer.
 #[derive(Debug, Clone)]
@@ -89,11 +88,15 @@ impl Authorizer {
     pub(crate) fn follower(&self, resource: &Resource) -> Option<Arc<dyn Follower>> {
         let (group, kind) = (resource.gv.group, resource.kind);
         if let Some((_, _, kind)) = ROLES.iter().find(|row| (row.0, row.1) == (group, kind)) {
-            return Some(Arc::new(Roles(Arc::clone(&self.rbac), *kind)));
+            let (rbac, kind) = (Arc::clone(&self.rbac), *kind);
+            return Some(following(move |ns, name, object| {
+                rbac.apply(kind, ns, name, object)
+            }));
         }
         let (_, _, kind) = TIES.iter().find(|row| (row.0, row.1) == (group, kind))?;
-        let asks = self.has(AuthorizationMode::Node);
-        asks.then(|| Arc::new(Ties(Arc::clone(&self.nodes), *kind)) as Arc<dyn Follower>)
+        let (nodes, kind) = (Arc::clone(&self.nodes), *kind);
+        self.has(AuthorizationMode::Node)
+            .then(|| following(move |ns, name, object| nodes.apply(kind, ns, name, object)))
     }
 }
 
@@ -127,25 +130,3 @@ const TIES: [(&str, &str, node::Kind); 5] = [
         node::Kind::PodCertificateRequest,
     ),
 ];
-
-#[derive(Debug)]
-struct Roles(Arc<Rbac>, rbac::Kind);
-
-impl Follower for Roles {
-    fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
-        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        let object = current.map(Stored::value);
-        self.0.apply(self.1, namespace, name, object.as_ref());
-    }
-}
-
-#[derive(Debug)]
-struct Ties(Arc<NodeAuthorizer>, node::Kind);
-
-impl Follower for Ties {
-    fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
-        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        let object = current.map(Stored::value);
-        self.0.apply(self.1, namespace, name, object.as_ref());
-    }
-}

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinds::resources::{self, Resource};
+use serde_json::Value;
 use store::{Store, WatchItem};
 use tokio::sync::watch;
 
@@ -30,6 +31,28 @@ pub(crate) const ROOT: &str = "/registry/";
 pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
     /// An object (`namespace/name` or `name`) was, and is, this.
     fn changed(&self, key: &str, previous: Option<&Stored>, current: Option<&Stored>);
+}
+
+/// A follower that wants the namespace, the name and the object as it is now.
+pub(crate) fn following(
+    tell: impl Fn(&str, &str, Option<&Value>) + Send + Sync + 'static,
+) -> Arc<dyn Follower> {
+    Arc::new(Following(tell))
+}
+
+struct Following<F>(F);
+
+impl<F> std::fmt::Debug for Following<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Following")
+    }
+}
+
+impl<F: Fn(&str, &str, Option<&Value>) + Send + Sync> Follower for Following<F> {
+    fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        (self.0)(namespace, name, current.map(Stored::value).as_ref());
+    }
 }
 
 /// Who follows which resource, asked once for each.

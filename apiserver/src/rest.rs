@@ -4,6 +4,7 @@
 //! it, validate, store on condition that nothing changed meanwhile. Admission plugins may change the
 //! object before validation and refuse it after.
 
+mod access;
 mod create;
 mod delete;
 mod patch;

@@ -6,10 +6,9 @@ use fairness::{Gate, Kind};
 use http::{HeaderMap, HeaderValue};
 use kinds::resources::Resource;
 
-use crate::cache::Follower;
+use crate::cache::{Follower, following};
 use crate::collection::Collection;
 use crate::rest::Call;
-use crate::stored::Stored;
 
 /// A body of this size takes one more seat.
 const LARGE_BODY: usize = 64 * 1024;
@@ -51,15 +50,8 @@ pub(crate) fn follower(gate: &Arc<Gate>, resource: &Resource) -> Option<Arc<dyn 
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => Kind::Level,
         _ => return None,
     };
-    Some(Arc::new(Configuration(Arc::clone(gate), kind)))
-}
-
-#[derive(Debug)]
-struct Configuration(Arc<Gate>, Kind);
-
-impl Follower for Configuration {
-    fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
-        self.0
-            .apply(self.1, key, current.map(Stored::value).as_ref());
-    }
+    let gate = Arc::clone(gate);
+    Some(following(move |_, name, object| {
+        gate.apply(kind, name, object)
+    }))
 }

@@ -71,6 +71,7 @@ impl Api {
             dry_run: options.dry_run,
         };
         admission::mutate(self, &attributes, &mut object).await?;
+        crate::escalation::check(&self.authorizer, call, &object, None)?;
         let generated =
             text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };

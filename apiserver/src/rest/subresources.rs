@@ -36,19 +36,6 @@ impl Api {
         }
     }
 
-    async fn issue_token(&self, call: &Call) -> Result<Reply> {
-        let gv = GroupVersion {
-            group: "authentication.k8s.io",
-            version: "v1",
-        };
-        let mut request = self.decode_as(call, gv, "TokenRequest")?;
-        self.mutate_posted(call, &mut request).await?;
-        self.validate_posted(call, &request).await?;
-        Err(ApiError::unavailable(
-            "this server issues no service account tokens: it has no signing key",
-        ))
-    }
-
     // What travels to a node. There is no route yet, but a pod without a node has its answers.
     async fn reach_node(&self, call: &Call, name: &str) -> Result<Reply> {
         if name != "log" {
@@ -82,7 +69,12 @@ impl Api {
         )))
     }
 
-    fn decode_as(&self, call: &Call, gv: GroupVersion, kind: &'static str) -> Result<Value> {
+    pub(super) fn decode_as(
+        &self,
+        call: &Call,
+        gv: GroupVersion,
+        kind: &'static str,
+    ) -> Result<Value> {
         let ty = schema::kind(gv.group, gv.version, kind)
             .ok_or_else(|| ApiError::internal(format!("no type for {kind}")))?;
         let options = call.write_options()?;
@@ -283,17 +275,8 @@ impl Api {
                 return self.bind(call, &pod).await;
             }
             ("", "ComponentStatus") => component_statuses(call)?,
-            ("authentication.k8s.io", "SelfSubjectReview") => {
-                let mut review = self.decode_review(call).await?;
-                review["status"] =
-                    json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}});
-                review
-            }
-            ("authentication.k8s.io", _) => {
-                let mut review = self.decode_review(call).await?;
-                review["status"] = json!({"user": {}, "error": "this server issues no tokens"});
-                review
-            }
+            ("authentication.k8s.io", "SelfSubjectReview") => self.self_review(call).await?,
+            ("authentication.k8s.io", _) => self.token_review(call).await?,
             _ => self.access_review(call).await?,
         };
         let code = if call.method == Method::POST {
@@ -306,33 +289,6 @@ impl Api {
             &view,
             view::encode(&answer, view.accepted).into(),
         ))
-    }
-
-    // A review is an object that is POSTed like any other, and admitted like any other.
-    async fn decode_review(&self, call: &Call) -> Result<Value> {
-        let mut review = self.decode_as(call, call.resource.gv, call.resource.kind)?;
-        self.mutate_posted(call, &mut review).await?;
-        self.validate_posted(call, &review).await?;
-        Ok(review)
-    }
-
-    // Without an authorizer every authenticated user may do everything, and the review says so.
-    async fn access_review(&self, call: &Call) -> Result<Value> {
-        let mut review = self.decode_review(call).await?;
-        super::as_invalid(
-            call.resource,
-            &review,
-            kinds::validation::create(call.resource, &review),
-        )?;
-        review["status"] = match call.resource.kind {
-            "SelfSubjectRulesReview" => json!({
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": false,
-            }),
-            _ => json!({"allowed": true, "reason": "no authorizer is configured"}),
-        };
-        Ok(review)
     }
 }
 

@@ -186,6 +186,7 @@ impl Api {
             self.track(call, attempt.options, subresource, Some(old), new);
         }
         self.mutate_changed(attempt, new).await?;
+        crate::escalation::check(&self.authorizer, call, new, Some(old))?;
         strategy::prepare_update(call.resource, subresource, new, old);
         if subresource == "approval" {
             stamp_conditions(new, &self.clock.seconds());
