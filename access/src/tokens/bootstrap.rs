@@ -40,25 +40,40 @@ impl<'t> Token<'t> {
     /// Six and sixteen lower-case letters or digits around a dot; nothing else is a bootstrap token.
     pub fn parse(text: &'t str) -> Option<Token<'t>> {
         let (id, secret) = text.split_once('.')?;
-        let plain = |part: &str| part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        (id.len() == 6 && secret.len() == 16 && plain(id) && plain(secret)).then_some(Token { id, secret })
+        let plain = |part: &str| {
+            part.bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
+        (id.len() == 6 && secret.len() == 16 && plain(id) && plain(secret))
+            .then_some(Token { id, secret })
     }
 }
 
 /// Who a bootstrap token belongs to. Nothing if the text is no such token; the reason is for our log, clients
 /// only learn that the credential is invalid.
-pub fn authenticate(token: &str, now: Timestamp, objects: &dyn Objects) -> Option<Result<Authenticated, Invalid>> {
+pub fn authenticate(
+    token: &str,
+    now: Timestamp,
+    objects: &dyn Objects,
+) -> Option<Result<Authenticated, Invalid>> {
     let token = Token::parse(token)?;
     let name = format!("bootstrap-token-{}", token.id);
     let verdict = match objects.get("", "secrets", "kube-system", &name) {
         Some(secret) => worth(token, &secret, now).map_err(|why| refusal(&name, &why)),
-        None => Err(Invalid(format!("no secret of name {name} to match bootstrap bearer token"))),
+        None => Err(Invalid(format!(
+            "no secret of name {name} to match bootstrap bearer token"
+        ))),
     };
-    Some(verdict.map(|user| Authenticated { user, ..Authenticated::default() }))
+    Some(verdict.map(|user| Authenticated {
+        user,
+        ..Authenticated::default()
+    }))
 }
 
 fn refusal(name: &str, why: &str) -> Invalid {
-    Invalid(format!("bootstrap secret kube-system/{name} matching bearer token {why}"))
+    Invalid(format!(
+        "bootstrap secret kube-system/{name} matching bearer token {why}"
+    ))
 }
 
 /// What a Secret says a token is worth.
@@ -80,7 +95,11 @@ fn worth(token: Token<'_>, secret: &Value, now: Timestamp) -> Result<User, Strin
     if data(secret, "usage-bootstrap-authentication") != b"true" {
         return Err("not marked usage-bootstrap-authentication=true".into());
     }
-    Ok(User { name: format!("system:bootstrap:{}", token.id), groups: groups(secret)?, ..User::default() })
+    Ok(User {
+        name: format!("system:bootstrap:{}", token.id),
+        groups: groups(secret)?,
+        ..User::default()
+    })
 }
 
 /// A value of the Secret; empty where there is none.
@@ -94,18 +113,23 @@ fn expired(expiration: &[u8], now: Timestamp) -> bool {
     if expiration.is_empty() {
         return false;
     }
-    let moment = std::str::from_utf8(expiration).ok().and_then(|text| text.parse::<Timestamp>().ok());
+    let moment = std::str::from_utf8(expiration)
+        .ok()
+        .and_then(|text| text.parse::<Timestamp>().ok());
     moment.is_none_or(|moment| moment <= now)
 }
 
 /// The group of all bootstrap tokens and the Secret's own, sorted and each once.
 fn groups(secret: &Value) -> Result<Vec<String>, String> {
     let extra = data(secret, "auth-extra-groups");
-    let extra = String::from_utf8(extra).map_err(|_| "has invalid value for key auth-extra-groups")?;
+    let extra =
+        String::from_utf8(extra).map_err(|_| "has invalid value for key auth-extra-groups")?;
     let mut groups = BTreeSet::from(["system:bootstrappers".to_owned()]);
     for group in extra.split(',').filter(|_| !extra.is_empty()) {
         if !EXTRA_GROUP.is_match(group) {
-            return Err(format!("has invalid value for key auth-extra-groups: {group:?} is no bootstrap group"));
+            return Err(format!(
+                "has invalid value for key auth-extra-groups: {group:?} is no bootstrap group"
+            ));
         }
         groups.insert(group.to_owned());
     }

@@ -23,7 +23,11 @@ impl NumericDate {
 
     /// The moment, at the edge of time where it lies beyond.
     pub(crate) fn moment(self) -> Timestamp {
-        let edge = if self.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
+        let edge = if self.0 < 0 {
+            Timestamp::MIN
+        } else {
+            Timestamp::MAX
+        };
         Timestamp::from_second(self.0).unwrap_or(edge)
     }
 }
@@ -57,6 +61,10 @@ impl OneOrMany {
 
 /// `now` moved by some time, at the edge of time where that lies beyond.
 pub(crate) fn shifted(now: Timestamp, by: SignedDuration) -> Timestamp {
-    let edge = if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
+    let edge = if by.is_negative() {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    };
     now.checked_add(by).unwrap_or(edge)
 }

@@ -41,7 +41,11 @@ struct Metadata<'a> {
 }
 
 /// The metadata of an issuer, as upstream writes it.
-pub fn metadata(issuer: &str, keys_address: &str, keys: &[PublicKey]) -> Result<String, NotDiscoverable> {
+pub fn metadata(
+    issuer: &str,
+    keys_address: &str,
+    keys: &[PublicKey],
+) -> Result<String, NotDiscoverable> {
     if !issuer.starts_with("https://") || issuer.contains(['?', '#']) {
         return Err(NotDiscoverable::Issuer(issuer.into()));
     }
@@ -56,7 +60,10 @@ pub fn metadata(issuer: &str, keys_address: &str, keys: &[PublicKey]) -> Result<
         jwks_uri: keys_address,
         response_types_supported: ["id_token"],
         subject_types_supported: ["public"],
-        id_token_signing_alg_values_supported: keys.iter().map(|key| key.algorithm().name()).collect(),
+        id_token_signing_alg_values_supported: keys
+            .iter()
+            .map(|key| key.algorithm().name())
+            .collect(),
     };
     Ok(serde_json::to_string(&metadata).expect("strings serialise"))
 }

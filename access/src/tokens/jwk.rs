@@ -39,7 +39,9 @@ pub fn key_set(keys: &[PublicKey]) -> String {
     struct Set {
         keys: Vec<Jwk>,
     }
-    let set = Set { keys: keys.iter().map(Jwk::of).collect() };
+    let set = Set {
+        keys: keys.iter().map(Jwk::of).collect(),
+    };
     serde_json::to_string(&set).expect("strings serialise")
 }
 
@@ -67,9 +69,16 @@ pub fn parse_key_set(text: &[u8]) -> Result<Vec<PublicKey>, KeySetError> {
     if set.keys.len() > MOST_KEYS {
         return Err(KeySetError::TooMany(set.keys.len()));
     }
-    let jwks = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+    let jwks = set
+        .keys
+        .into_iter()
+        .filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
     let keys: Vec<PublicKey> = jwks.filter_map(|jwk| jwk.public_key()).collect();
-    if keys.is_empty() { Err(KeySetError::Empty) } else { Ok(keys) }
+    if keys.is_empty() {
+        Err(KeySetError::Empty)
+    } else {
+        Ok(keys)
+    }
 }
 
 impl Jwk {
@@ -82,12 +91,19 @@ impl Jwk {
             ..Jwk::default()
         };
         match key.numbers() {
-            Numbers::Rsa { modulus, exponent } => {
-                Jwk { kty: "RSA".into(), n: text(modulus), e: text(exponent), ..base }
-            }
-            Numbers::Ec { curve, x, y } => {
-                Jwk { kty: "EC".into(), crv: curve.name().into(), x: text(x), y: text(y), ..base }
-            }
+            Numbers::Rsa { modulus, exponent } => Jwk {
+                kty: "RSA".into(),
+                n: text(modulus),
+                e: text(exponent),
+                ..base
+            },
+            Numbers::Ec { curve, x, y } => Jwk {
+                kty: "EC".into(),
+                crv: curve.name().into(),
+                x: text(x),
+                y: text(y),
+                ..base
+            },
         }
     }
 
@@ -96,20 +112,38 @@ impl Jwk {
             return None;
         }
         let numbers = match self.kty.as_str() {
-            "RSA" => Numbers::Rsa { modulus: number(&self.n)?, exponent: number(&self.e)? },
+            "RSA" => Numbers::Rsa {
+                modulus: number(&self.n)?,
+                exponent: number(&self.e)?,
+            },
             "EC" => self.point()?,
             _ => return None,
         };
-        let only = if self.alg.is_empty() { None } else { Some(Algorithm::named(&self.alg)?) };
+        let only = if self.alg.is_empty() {
+            None
+        } else {
+            Some(Algorithm::named(&self.alg)?)
+        };
         let id = Some(self.kid).filter(|kid| !kid.is_empty());
         PublicKey::from_numbers(id, only, numbers).ok()
     }
 
     /// Coordinates have the full width of the curve, RFC 7518 6.2.1.2.
     fn point(&self) -> Option<Numbers> {
-        let curve = Curve::ALL.into_iter().find(|curve| curve.name() == self.crv)?;
-        let coordinate = |text: &str| URL_SAFE_NO_PAD.decode(text).ok().filter(|c| c.len() == curve.width());
-        Some(Numbers::Ec { curve, x: coordinate(&self.x)?, y: coordinate(&self.y)? })
+        let curve = Curve::ALL
+            .into_iter()
+            .find(|curve| curve.name() == self.crv)?;
+        let coordinate = |text: &str| {
+            URL_SAFE_NO_PAD
+                .decode(text)
+                .ok()
+                .filter(|c| c.len() == curve.width())
+        };
+        Some(Numbers::Ec {
+            curve,
+            x: coordinate(&self.x)?,
+            y: coordinate(&self.y)?,
+        })
     }
 }
 

@@ -60,7 +60,9 @@ pub(crate) fn claimed_issuer(token: &str) -> Option<String> {
     }
     let [_, payload, _] = parts(token)?;
     let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
-    serde_json::from_slice::<Issuer>(&payload).ok().map(|claims| claims.iss)
+    serde_json::from_slice::<Issuer>(&payload)
+        .ok()
+        .map(|claims| claims.iss)
 }
 
 fn parts(token: &str) -> Option<[&str; 3]> {
@@ -93,7 +95,10 @@ impl<'t> Compact<'t> {
     }
 
     /// The payload, if one of the keys signed it. A token that names a key is checked with that key only.
-    pub(crate) fn verified<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> Result<&[u8], Refused> {
+    pub(crate) fn verified<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k PublicKey>,
+    ) -> Result<&[u8], Refused> {
         let mut tried = false;
         for key in keys.into_iter().filter(|key| self.names(key)) {
             tried = true;
@@ -101,7 +106,11 @@ impl<'t> Compact<'t> {
                 return Ok(&self.payload);
             }
         }
-        Err(if tried { Refused::Signature } else { Refused::NoKeys })
+        Err(if tried {
+            Refused::Signature
+        } else {
+            Refused::NoKeys
+        })
     }
 
     fn names(&self, key: &PublicKey) -> bool {
@@ -111,7 +120,10 @@ impl<'t> Compact<'t> {
 
 /// A signed token.
 pub(crate) fn sign(key: &SigningKey, claims: &impl Serialize) -> Result<String, KeyError> {
-    let header = OwnHeader { alg: key.public().algorithm().name(), kid: key.public().id() };
+    let header = OwnHeader {
+        alg: key.public().algorithm().name(),
+        kid: key.public().id(),
+    };
     let encode = |part: Vec<u8>| URL_SAFE_NO_PAD.encode(part);
     let header = encode(serde_json::to_vec(&header).map_err(|_| KeyError::SigningFailed)?);
     let claims = encode(serde_json::to_vec(claims).map_err(|_| KeyError::SigningFailed)?);

@@ -4,7 +4,9 @@ use std::fmt;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeyPair as RsaKeyPair;
-use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{
+    self, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey, VerificationAlgorithm,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls_pki_types::pem::{PemObject, SectionKind};
@@ -52,15 +54,60 @@ pub enum Algorithm {
 
 /// One row per algorithm: its name, the keys it goes with, its implementation.
 const ALGORITHMS: [(Algorithm, &str, KeyType, &dyn VerificationAlgorithm); 9] = [
-    (Algorithm::Rs256, "RS256", KeyType::Rsa, &signature::RSA_PKCS1_2048_8192_SHA256),
-    (Algorithm::Rs384, "RS384", KeyType::Rsa, &signature::RSA_PKCS1_2048_8192_SHA384),
-    (Algorithm::Rs512, "RS512", KeyType::Rsa, &signature::RSA_PKCS1_2048_8192_SHA512),
-    (Algorithm::Es256, "ES256", KeyType::Ec(Curve::P256), &signature::ECDSA_P256_SHA256_FIXED),
-    (Algorithm::Es384, "ES384", KeyType::Ec(Curve::P384), &signature::ECDSA_P384_SHA384_FIXED),
-    (Algorithm::Es512, "ES512", KeyType::Ec(Curve::P521), &signature::ECDSA_P521_SHA512_FIXED),
-    (Algorithm::Ps256, "PS256", KeyType::Rsa, &signature::RSA_PSS_2048_8192_SHA256),
-    (Algorithm::Ps384, "PS384", KeyType::Rsa, &signature::RSA_PSS_2048_8192_SHA384),
-    (Algorithm::Ps512, "PS512", KeyType::Rsa, &signature::RSA_PSS_2048_8192_SHA512),
+    (
+        Algorithm::Rs256,
+        "RS256",
+        KeyType::Rsa,
+        &signature::RSA_PKCS1_2048_8192_SHA256,
+    ),
+    (
+        Algorithm::Rs384,
+        "RS384",
+        KeyType::Rsa,
+        &signature::RSA_PKCS1_2048_8192_SHA384,
+    ),
+    (
+        Algorithm::Rs512,
+        "RS512",
+        KeyType::Rsa,
+        &signature::RSA_PKCS1_2048_8192_SHA512,
+    ),
+    (
+        Algorithm::Es256,
+        "ES256",
+        KeyType::Ec(Curve::P256),
+        &signature::ECDSA_P256_SHA256_FIXED,
+    ),
+    (
+        Algorithm::Es384,
+        "ES384",
+        KeyType::Ec(Curve::P384),
+        &signature::ECDSA_P384_SHA384_FIXED,
+    ),
+    (
+        Algorithm::Es512,
+        "ES512",
+        KeyType::Ec(Curve::P521),
+        &signature::ECDSA_P521_SHA512_FIXED,
+    ),
+    (
+        Algorithm::Ps256,
+        "PS256",
+        KeyType::Rsa,
+        &signature::RSA_PSS_2048_8192_SHA256,
+    ),
+    (
+        Algorithm::Ps384,
+        "PS384",
+        KeyType::Rsa,
+        &signature::RSA_PSS_2048_8192_SHA384,
+    ),
+    (
+        Algorithm::Ps512,
+        "PS512",
+        KeyType::Rsa,
+        &signature::RSA_PSS_2048_8192_SHA512,
+    ),
 ];
 
 impl Algorithm {
@@ -79,8 +126,18 @@ impl Algorithm {
         self.row().1
     }
 
-    fn row(self) -> &'static (Algorithm, &'static str, KeyType, &'static dyn VerificationAlgorithm) {
-        ALGORITHMS.iter().find(|row| row.0 == self).expect("every algorithm has a row")
+    fn row(
+        self,
+    ) -> &'static (
+        Algorithm,
+        &'static str,
+        KeyType,
+        &'static dyn VerificationAlgorithm,
+    ) {
+        ALGORITHMS
+            .iter()
+            .find(|row| row.0 == self)
+            .expect("every algorithm has a row")
     }
 }
 
@@ -139,8 +196,15 @@ impl Curve {
 /// The numbers of a public key, big-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Numbers {
-    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
-    Ec { curve: Curve, x: Vec<u8>, y: Vec<u8> },
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
+    Ec {
+        curve: Curve,
+        x: Vec<u8>,
+        y: Vec<u8>,
+    },
 }
 
 /// A key that checks signatures.
@@ -155,13 +219,24 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    pub(super) fn from_numbers(id: Option<String>, only: Option<Algorithm>, numbers: Numbers) -> Result<Self, KeyError> {
+    pub(super) fn from_numbers(
+        id: Option<String>,
+        only: Option<Algorithm>,
+        numbers: Numbers,
+    ) -> Result<Self, KeyError> {
         let encoded = match &numbers {
-            Numbers::Rsa { modulus, .. } if modulus.len() < 256 => return Err(KeyError::Unsupported),
+            Numbers::Rsa { modulus, .. } if modulus.len() < 256 => {
+                return Err(KeyError::Unsupported);
+            }
             Numbers::Rsa { modulus, exponent } => der::rsa_info(modulus, exponent),
             Numbers::Ec { x, y, .. } => der::point(x, y),
         };
-        let key = PublicKey { id, only, numbers, encoded };
+        let key = PublicKey {
+            id,
+            only,
+            numbers,
+            encoded,
+        };
         // Points off the curve and even moduli are refused here, not at the first token.
         let parsed = UnparsedPublicKey::new(key.algorithm().row().3, &key.encoded).parse();
         parsed.map(|_| key).map_err(|_| KeyError::Unsupported)
@@ -170,7 +245,10 @@ impl PublicKey {
     /// A key out of a SubjectPublicKeyInfo, with the key id upstream derives.
     fn from_info(info: &SubjectPublicKeyInfo<'_>) -> Result<PublicKey, KeyError> {
         let numbers = match info.parsed().map_err(|_| KeyError::Unsupported)? {
-            ParsedKey::RSA(rsa) => Numbers::Rsa { modulus: unsigned(rsa.modulus), exponent: unsigned(rsa.exponent) },
+            ParsedKey::RSA(rsa) => Numbers::Rsa {
+                modulus: unsigned(rsa.modulus),
+                exponent: unsigned(rsa.exponent),
+            },
             ParsedKey::EC(point) => ec_numbers(point.data()).ok_or(KeyError::Unsupported)?,
             _ => return Err(KeyError::Unsupported),
         };
@@ -219,7 +297,10 @@ impl PublicKey {
             _ => false,
         };
         let allowed = self.only.is_none_or(|only| only == algorithm);
-        fits && allowed && UnparsedPublicKey::new(*implementation, &self.encoded).verify(message, signature).is_ok()
+        fits && allowed
+            && UnparsedPublicKey::new(*implementation, &self.encoded)
+                .verify(message, signature)
+                .is_ok()
     }
 }
 
@@ -235,7 +316,11 @@ pub fn public_keys(pem: &[u8]) -> Result<Vec<PublicKey>, KeyError> {
             _ => found.extend(SigningKey::from_section(kind, &der).map(|key| key.public)),
         }
     }
-    if found.is_empty() { Err(KeyError::NoPublicKey) } else { Ok(found) }
+    if found.is_empty() {
+        Err(KeyError::NoPublicKey)
+    } else {
+        Ok(found)
+    }
 }
 
 fn certificate_key(der: &[u8]) -> Option<PublicKey> {
@@ -256,7 +341,9 @@ enum Pair {
 
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SigningKey").field("id", &self.public.id).finish_non_exhaustive()
+        f.debug_struct("SigningKey")
+            .field("id", &self.public.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -275,7 +362,9 @@ impl SigningKey {
     fn from_section(kind: SectionKind, der: &[u8]) -> Option<SigningKey> {
         let pair = match kind {
             SectionKind::RsaPrivateKey => RsaKeyPair::from_der(der).ok().map(Pair::Rsa),
-            SectionKind::EcPrivateKey => ec_pair(|curve| EcdsaKeyPair::from_private_key_der(curve.signing(), der)),
+            SectionKind::EcPrivateKey => {
+                ec_pair(|curve| EcdsaKeyPair::from_private_key_der(curve.signing(), der))
+            }
             SectionKind::PrivateKey => RsaKeyPair::from_pkcs8(der)
                 .ok()
                 .map(Pair::Rsa)
@@ -296,10 +385,15 @@ impl SigningKey {
         let random = SystemRandom::new();
         let failed = |_| KeyError::SigningFailed;
         match &self.pair {
-            Pair::Ec(pair) => Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec()),
+            Pair::Ec(pair) => Ok(pair
+                .sign(&random, message)
+                .map_err(failed)?
+                .as_ref()
+                .to_vec()),
             Pair::Rsa(pair) => {
                 let mut signed = vec![0; pair.public_modulus_len()];
-                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut signed).map_err(failed)?;
+                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut signed)
+                    .map_err(failed)?;
                 Ok(signed)
             }
         }
@@ -317,15 +411,26 @@ impl Pair {
 }
 
 fn ec_pair<E>(parse: impl Fn(Curve) -> Result<EcdsaKeyPair, E>) -> Option<Pair> {
-    Curve::ALL.into_iter().find_map(|curve| parse(curve).ok()).map(Pair::Ec)
+    Curve::ALL
+        .into_iter()
+        .find_map(|curve| parse(curve).ok())
+        .map(Pair::Ec)
 }
 
 /// Coordinates of an uncompressed point; its length tells the curve.
 fn ec_numbers(point: &[u8]) -> Option<Numbers> {
-    let (4, rest) = (*point.first()?, &point[1..]) else { return None };
-    let curve = Curve::ALL.into_iter().find(|curve| rest.len() == 2 * curve.width())?;
+    let (4, rest) = (*point.first()?, &point[1..]) else {
+        return None;
+    };
+    let curve = Curve::ALL
+        .into_iter()
+        .find(|curve| rest.len() == 2 * curve.width())?;
     let (x, y) = rest.split_at(curve.width());
-    Some(Numbers::Ec { curve, x: x.to_vec(), y: y.to_vec() })
+    Some(Numbers::Ec {
+        curve,
+        x: x.to_vec(),
+        y: y.to_vec(),
+    })
 }
 
 /// A DER integer's bytes without its sign byte.

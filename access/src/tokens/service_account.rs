@@ -142,7 +142,12 @@ impl Authenticator {
         let audiences = self.shared_audiences(&claims.aud.0, wanted)?;
         check_time(&claims, now)?;
         live::check(&claims.kubernetes, now, objects)?;
-        Ok(Authenticated { user: user(&claims), audiences, audit: stale(&claims, now), ..Authenticated::default() })
+        Ok(Authenticated {
+            user: user(&claims),
+            audiences,
+            audit: stale(&claims, now),
+            ..Authenticated::default()
+        })
     }
 
     fn legacy(
@@ -154,26 +159,45 @@ impl Authenticator {
     ) -> Result<Authenticated, Invalid> {
         let claims: legacy::Claims = self.signed_claims(token)?;
         let audiences = self.shared_audiences(&claims.aud.0, wanted)?;
-        Ok(Authenticated { audiences, ..legacy::check(&claims, token, now, objects)? })
+        Ok(Authenticated {
+            audiences,
+            ..legacy::check(&claims, token, now, objects)?
+        })
     }
 
     fn signed_claims<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, Invalid> {
         let compact = Compact::parse(token).map_err(|why| Invalid::new(why.to_string()))?;
-        let payload = compact.verified(&self.keys).map_err(|why| Invalid::new(why.to_string()))?;
+        let payload = compact
+            .verified(&self.keys)
+            .map_err(|why| Invalid::new(why.to_string()))?;
         // What serde found wrong would quote the claims.
         serde_json::from_slice(payload).map_err(|_| Invalid::new("token claims are malformed"))
     }
 
     /// A token without audiences is a legacy one and for this API server only.
-    fn shared_audiences(&self, of_token: &[String], wanted: &[String]) -> Result<Vec<String>, Invalid> {
-        let of_token = if of_token.is_empty() { &self.api_audiences } else { of_token };
-        let wanted = if wanted.is_empty() { &self.api_audiences } else { wanted };
+    fn shared_audiences(
+        &self,
+        of_token: &[String],
+        wanted: &[String],
+    ) -> Result<Vec<String>, Invalid> {
+        let of_token = if of_token.is_empty() {
+            &self.api_audiences
+        } else {
+            of_token
+        };
+        let wanted = if wanted.is_empty() {
+            &self.api_audiences
+        } else {
+            wanted
+        };
         let shared = intersection(of_token, wanted);
         if !shared.is_empty() {
             return Ok(shared);
         }
         let (has, wants) = (quoted(of_token), quoted(wanted));
-        Err(Invalid(format!("token audiences {has} is invalid for the target audiences {wants}")))
+        Err(Invalid(format!(
+            "token audiences {has} is invalid for the target audiences {wants}"
+        )))
     }
 }
 
@@ -186,7 +210,9 @@ fn check_time(claims: &Claims, now: Timestamp) -> Result<(), Invalid> {
         return Err(Invalid::new("service account token has expired"));
     }
     if claims.iat.is_some_and(|iat| late < iat.moment()) {
-        return Err(Invalid::new("service account token is issued in the future"));
+        return Err(Invalid::new(
+            "service account token is issued in the future",
+        ));
     }
     Ok(())
 }
@@ -201,18 +227,32 @@ pub fn account_user(namespace: &str, name: &str, uid: &str) -> User {
     User {
         name: username(namespace, name),
         uid: uid.into(),
-        groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],
+        groups: vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{namespace}"),
+        ],
         ..User::default()
     }
 }
 
 fn user(claims: &Claims) -> User {
     let bound = &claims.kubernetes;
-    let mut user = account_user(&bound.namespace, &bound.serviceaccount.name, &bound.serviceaccount.uid);
+    let mut user = account_user(
+        &bound.namespace,
+        &bound.serviceaccount.name,
+        &bound.serviceaccount.uid,
+    );
     let mut tell = |key: &str, value: &str| {
-        user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+        user.extra.insert(
+            format!("authentication.kubernetes.io/{key}"),
+            vec![value.to_owned()],
+        );
     };
-    if let Some(pod) = bound.pod.as_ref().filter(|pod| !pod.name.is_empty() && !pod.uid.is_empty()) {
+    if let Some(pod) = bound
+        .pod
+        .as_ref()
+        .filter(|pod| !pod.name.is_empty() && !pod.uid.is_empty())
+    {
         tell("pod-name", &pod.name);
         tell("pod-uid", &pod.uid);
     }
@@ -223,7 +263,8 @@ fn user(claims: &Claims) -> User {
         }
     }
     if !claims.jti.is_empty() {
-        user.extra.insert(CREDENTIAL_ID.into(), vec![credential_id(&claims.jti)]);
+        user.extra
+            .insert(CREDENTIAL_ID.into(), vec![credential_id(&claims.jti)]);
     }
     user
 }
@@ -235,10 +276,16 @@ pub fn credential_id(token_id: &str) -> String {
 
 /// The audit note on tokens that live longer than was asked for.
 fn stale(claims: &Claims, now: Timestamp) -> Vec<(&'static str, String)> {
-    let warn = claims.kubernetes.warnafter.filter(|warn| warn.0 != 0 && now > warn.moment());
+    let warn = claims
+        .kubernetes
+        .warnafter
+        .filter(|warn| warn.0 != 0 && now > warn.moment());
     let note = warn.map(|warn| {
         let seconds = now.as_second() - warn.0;
-        let note = format!("subject: {}, seconds after warning threshold: {seconds}", claims.sub);
+        let note = format!(
+            "subject: {}, seconds after warning threshold: {seconds}",
+            claims.sub
+        );
         ("authentication.k8s.io/stale-token", note)
     });
     note.into_iter().collect()

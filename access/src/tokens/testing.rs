@@ -21,14 +21,29 @@ pub(crate) struct World(HashMap<(String, String, String), Value>);
 
 impl World {
     pub(crate) fn with(mut self, plural: &str, object: Value) -> World {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        self.0.insert((plural.into(), text("namespace"), text("name")), object);
+        let text = |field: &str| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        self.0
+            .insert((plural.into(), text("namespace"), text("name")), object);
         self
     }
 
     /// The same objects with one part of one of them changed.
-    pub(crate) fn changed(mut self, plural: &str, name: &str, pointer: &str, value: Value) -> World {
-        let found = self.0.iter_mut().find(|(key, _)| key.0 == plural && key.2 == name);
+    pub(crate) fn changed(
+        mut self,
+        plural: &str,
+        name: &str,
+        pointer: &str,
+        value: Value,
+    ) -> World {
+        let found = self
+            .0
+            .iter_mut()
+            .find(|(key, _)| key.0 == plural && key.2 == name);
         let object = found.unwrap().1;
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         object.pointer_mut(parent).unwrap()[field] = value;
@@ -44,7 +59,9 @@ impl World {
 impl Objects for World {
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         assert_eq!(group, "");
-        self.0.get(&(plural.into(), namespace.into(), name.into())).cloned()
+        self.0
+            .get(&(plural.into(), namespace.into(), name.into()))
+            .cloned()
     }
 }
 
@@ -55,8 +72,15 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
-    let lines: Vec<&str> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .map(|line| std::str::from_utf8(line).unwrap())
+        .collect();
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        lines.join("\n")
+    )
 }
 
 /// PKCS #8 of an RSA key, made once.
@@ -84,7 +108,8 @@ pub(crate) fn ec_key() -> SigningKey {
 /// Another P-256 key each time.
 pub(crate) fn fresh_ec_key() -> SigningKey {
     let pair = EcdsaKeyPair::generate(&signature::ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
-    SigningKey::from_pem(pem("PRIVATE KEY", pair.to_pkcs8v1().unwrap().as_ref()).as_bytes()).unwrap()
+    SigningKey::from_pem(pem("PRIVATE KEY", pair.to_pkcs8v1().unwrap().as_ref()).as_bytes())
+        .unwrap()
 }
 
 /// A token of any header and claims, signed by whatever `sign` does.
@@ -98,7 +123,9 @@ pub(crate) fn forged(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec
 /// Header and claims of a token.
 pub(crate) fn opened(token: &str) -> (Value, Value) {
     let part = |n: usize| {
-        let bytes = URL_SAFE_NO_PAD.decode(token.split('.').nth(n).unwrap()).unwrap();
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token.split('.').nth(n).unwrap())
+            .unwrap();
         serde_json::from_slice(&bytes).unwrap()
     };
     (part(0), part(1))

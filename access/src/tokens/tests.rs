@@ -14,7 +14,10 @@ fn every_authenticated_user_is_in_the_group_once() {
     };
     let groups = |u: User| with_authenticated_group(u).groups;
     assert_eq!(groups(user("a", &["x"])), ["x", "system:authenticated"]);
-    assert_eq!(groups(user("a", &["system:authenticated"])), ["system:authenticated"]);
+    assert_eq!(
+        groups(user("a", &["system:authenticated"])),
+        ["system:authenticated"]
+    );
     assert_eq!(groups(User::anonymous()), ["system:unauthenticated"]);
 }
 
@@ -23,7 +26,10 @@ fn credentials_without_audience_are_for_the_api_server_only() {
     let list = |l: &[&str]| l.iter().map(|s| s.to_string()).collect::<Vec<_>>();
     let api = list(&["api", "other"]);
     assert_eq!(implied_audiences(&api, &[]), Some(api.clone()));
-    assert_eq!(implied_audiences(&api, &list(&["x", "other"])), Some(list(&["other"])));
+    assert_eq!(
+        implied_audiences(&api, &list(&["x", "other"])),
+        Some(list(&["other"]))
+    );
     assert_eq!(implied_audiences(&api, &list(&["vault"])), None);
 }
 

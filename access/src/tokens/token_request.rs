@@ -73,7 +73,13 @@ impl TokenRequests {
     ) -> Result<Prepared, Refusal> {
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
         refusal::same("name", "service account name", text("name"), name, name)?;
-        refusal::same("namespace", "service account namespace", text("namespace"), namespace, name)?;
+        refusal::same(
+            "namespace",
+            "service account namespace",
+            text("namespace"),
+            namespace,
+            name,
+        )?;
         let account = objects.get("", "serviceaccounts", namespace, name);
         let account = account.ok_or_else(|| Refusal::not_found("serviceaccounts", name))?;
         let account = reference(&account, name);
@@ -82,7 +88,11 @@ impl TokenRequests {
         }
         let object = self.filled_in(namespace, &account, body, now);
         check_lifetime(seconds(&object))?;
-        Ok(Prepared { object, account, namespace: namespace.into() })
+        Ok(Prepared {
+            object,
+            account,
+            namespace: namespace.into(),
+        })
     }
 
     fn filled_in(&self, namespace: &str, account: &Ref, body: &Value, now: Timestamp) -> Value {
@@ -92,7 +102,11 @@ impl TokenRequests {
         metadata.insert("uid".into(), json!(account.uid));
         metadata.insert("creationTimestamp".into(), json!(rfc3339(now)));
         let mut spec = body["spec"].as_object().cloned().unwrap_or_default();
-        if spec.get("audiences").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        if spec
+            .get("audiences")
+            .and_then(Value::as_array)
+            .is_none_or(Vec::is_empty)
+        {
             spec.insert("audiences".into(), json!(self.api_audiences));
         }
         if spec.get("expirationSeconds").is_none_or(Value::is_null) {
@@ -115,29 +129,62 @@ impl TokenRequests {
         now: Timestamp,
         objects: &dyn Objects,
     ) -> Result<Issued, Refusal> {
-        let Prepared { mut object, account, namespace } = prepared;
-        let binding = binding(&namespace, &account.name, &object["spec"]["boundObjectRef"], objects)?;
+        let Prepared {
+            mut object,
+            account,
+            namespace,
+        } = prepared;
+        let binding = binding(
+            &namespace,
+            &account.name,
+            &object["spec"]["boundObjectRef"],
+            objects,
+        )?;
         let (asked, warnings) = self.shortened(seconds(&object));
         object["spec"]["expirationSeconds"] = json!(asked);
         let audiences = strings(&object["spec"]["audiences"]);
         let lasting = self.extend
             && matches!(binding, Binding::Pod { .. })
             && asked == EXTENDABLE
-            && audiences.iter().all(|audience| self.api_audiences.contains(audience));
-        let (seconds, warn_after) = if lasting { (EXTENDED, Some(asked)) } else { (asked, None) };
+            && audiences
+                .iter()
+                .all(|audience| self.api_audiences.contains(audience));
+        let (seconds, warn_after) = if lasting {
+            (EXTENDED, Some(asked))
+        } else {
+            (asked, None)
+        };
         let credential_id = credential_id(&id);
-        let grant = Grant { namespace, account, audiences, seconds, warn_after, binding, id };
-        let token = self.issuer.issue(&grant, now).map_err(|why| Refusal::internal(&why))?;
+        let grant = Grant {
+            namespace,
+            account,
+            audiences,
+            seconds,
+            warn_after,
+            binding,
+            id,
+        };
+        let token = self
+            .issuer
+            .issue(&grant, now)
+            .map_err(|why| Refusal::internal(&why))?;
         let expires = shifted(now, SignedDuration::from_secs(asked));
         object["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
-        Ok(Issued { object, warnings, credential_id })
+        Ok(Issued {
+            object,
+            warnings,
+            credential_id,
+        })
     }
 
     fn shortened(&self, asked: i64) -> (i64, Vec<String>) {
         match self.max_seconds {
-            Some(most) if most > 0 && asked > most => {
-                (most, vec![format!("requested expiration of {asked} seconds shortened to {most} seconds")])
-            }
+            Some(most) if most > 0 && asked > most => (
+                most,
+                vec![format!(
+                    "requested expiration of {asked} seconds shortened to {most} seconds"
+                )],
+            ),
             _ => (asked, Vec::new()),
         }
     }
@@ -145,16 +192,27 @@ impl TokenRequests {
 
 fn check_lifetime(seconds: i64) -> Result<(), Refusal> {
     if seconds < SHORTEST {
-        return Err(Refusal::bad_lifetime(seconds, "may not specify a duration less than 10 minutes"));
+        return Err(Refusal::bad_lifetime(
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        ));
     }
     if seconds > LONGEST {
-        return Err(Refusal::bad_lifetime(seconds, "may not specify a duration larger than 2^32 seconds"));
+        return Err(Refusal::bad_lifetime(
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        ));
     }
     Ok(())
 }
 
 /// What the request binds the token to, if that is there and is what the request thinks it is.
-fn binding(namespace: &str, account: &str, wanted: &Value, objects: &dyn Objects) -> Result<Binding, Refusal> {
+fn binding(
+    namespace: &str,
+    account: &str,
+    wanted: &Value,
+    objects: &dyn Objects,
+) -> Result<Binding, Refusal> {
     if wanted.is_null() {
         return Ok(Binding::Account);
     }
@@ -166,7 +224,9 @@ fn binding(namespace: &str, account: &str, wanted: &Value, objects: &dyn Objects
         ("", "Node") => ("nodes", ""),
         _ => return Err(Refusal::unbindable(text("apiVersion"), kind)),
     };
-    let object = objects.get("", plural, namespace, name).ok_or_else(|| Refusal::not_found(plural, name))?;
+    let object = objects
+        .get("", plural, namespace, name)
+        .ok_or_else(|| Refusal::not_found(plural, name))?;
     if kind == "Pod" && object["spec"]["serviceAccountName"] != account {
         return Err(Refusal::other_pod(account));
     }
@@ -175,7 +235,10 @@ fn binding(namespace: &str, account: &str, wanted: &Value, objects: &dyn Objects
         return Err(Refusal::other_object(kind, name, text("uid")));
     }
     Ok(match kind {
-        "Pod" => Binding::Pod { pod: found, node: node_of(&object, objects) },
+        "Pod" => Binding::Pod {
+            pod: found,
+            node: node_of(&object, objects),
+        },
         "Secret" => Binding::Secret(found),
         _ => Binding::Node(found),
     })
@@ -183,13 +246,21 @@ fn binding(namespace: &str, account: &str, wanted: &Value, objects: &dyn Objects
 
 /// The node of a pod; only its name where there is no such node.
 fn node_of(pod: &Value, objects: &dyn Objects) -> Option<Ref> {
-    let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
+    let name = pod["spec"]["nodeName"]
+        .as_str()
+        .filter(|name| !name.is_empty())?;
     let node = objects.get("", "nodes", "", name).unwrap_or_default();
     Some(reference(&node, name))
 }
 
 fn reference(object: &Value, name: &str) -> Ref {
-    Ref { name: name.into(), uid: object["metadata"]["uid"].as_str().unwrap_or_default().into() }
+    Ref {
+        name: name.into(),
+        uid: object["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .into(),
+    }
 }
 
 /// The group of an apiVersion; upstream takes one it cannot read for the core group.
@@ -201,12 +272,16 @@ fn group(api_version: &str) -> &str {
 }
 
 fn seconds(object: &Value) -> i64 {
-    object["spec"]["expirationSeconds"].as_i64().unwrap_or_default()
+    object["spec"]["expirationSeconds"]
+        .as_i64()
+        .unwrap_or_default()
 }
 
 fn strings(list: &Value) -> Vec<String> {
     let items = list.as_array().into_iter().flatten();
-    items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    items
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// A time as Kubernetes writes it: whole seconds, UTC.

@@ -36,7 +36,11 @@ fn changed(pointer: &str, value: Value) -> World {
 fn a_good_token_is_a_bootstrapper_with_the_groups_of_its_secret() {
     let found = authenticate(TOKEN, at(99), &world()).unwrap().unwrap();
     assert_eq!(found.user.name, "system:bootstrap:abcdef");
-    let groups = ["system:bootstrappers", "system:bootstrappers:a:b", "system:bootstrappers:worker"];
+    let groups = [
+        "system:bootstrappers",
+        "system:bootstrappers:a:b",
+        "system:bootstrappers:worker",
+    ];
     assert_eq!(found.user.groups, groups);
     let forever = changed("/data/expiration", json!(null));
     assert!(authenticate(TOKEN, at(1 << 30), &forever).unwrap().is_ok());
@@ -65,27 +69,80 @@ fn what_is_no_bootstrap_token_is_left_to_others() {
 #[test]
 fn each_fault_of_the_secret_refuses_the_token() {
     let cases = [
-        ("/metadata/deletionTimestamp", json!(at(0).to_string()), "is deleted and awaiting removal"),
+        (
+            "/metadata/deletionTimestamp",
+            json!(at(0).to_string()),
+            "is deleted and awaiting removal",
+        ),
         ("/type", json!("Opaque"), "has invalid type"),
         ("/data", json!(null), "has invalid type"),
-        ("/data/token-secret", encoded("0123456789abcdeg"), "invalid value for key token-secret"),
-        ("/data/token-secret", encoded("0123456789abcde"), "invalid value for key token-secret"),
-        ("/data/token-secret", json!(null), "invalid value for key token-secret"),
-        ("/data/token-id", encoded("abcdeg"), "invalid value for key token-id"),
-        ("/data/expiration", encoded(&at(10).to_string()), "has expired"),
+        (
+            "/data/token-secret",
+            encoded("0123456789abcdeg"),
+            "invalid value for key token-secret",
+        ),
+        (
+            "/data/token-secret",
+            encoded("0123456789abcde"),
+            "invalid value for key token-secret",
+        ),
+        (
+            "/data/token-secret",
+            json!(null),
+            "invalid value for key token-secret",
+        ),
+        (
+            "/data/token-id",
+            encoded("abcdeg"),
+            "invalid value for key token-id",
+        ),
+        (
+            "/data/expiration",
+            encoded(&at(10).to_string()),
+            "has expired",
+        ),
         ("/data/expiration", encoded("tomorrow"), "has expired"),
-        ("/data/usage-bootstrap-authentication", encoded("True"), "not marked"),
-        ("/data/usage-bootstrap-authentication", json!(null), "not marked"),
-        ("/data/auth-extra-groups", encoded("system:masters"), "auth-extra-groups"),
-        ("/data/auth-extra-groups", encoded("system:bootstrappers:a,"), "auth-extra-groups"),
-        ("/data/auth-extra-groups", encoded("system:bootstrappers:"), "auth-extra-groups"),
+        (
+            "/data/usage-bootstrap-authentication",
+            encoded("True"),
+            "not marked",
+        ),
+        (
+            "/data/usage-bootstrap-authentication",
+            json!(null),
+            "not marked",
+        ),
+        (
+            "/data/auth-extra-groups",
+            encoded("system:masters"),
+            "auth-extra-groups",
+        ),
+        (
+            "/data/auth-extra-groups",
+            encoded("system:bootstrappers:a,"),
+            "auth-extra-groups",
+        ),
+        (
+            "/data/auth-extra-groups",
+            encoded("system:bootstrappers:"),
+            "auth-extra-groups",
+        ),
     ];
     for (pointer, value, expected) in cases {
-        let refused = authenticate(TOKEN, at(10), &changed(pointer, value)).unwrap().unwrap_err();
+        let refused = authenticate(TOKEN, at(10), &changed(pointer, value))
+            .unwrap()
+            .unwrap_err();
         assert!(refused.0.contains(expected), "{pointer}: {refused}");
-        assert!(!refused.0.contains("0123456789"), "no secret in a message: {refused}");
+        assert!(
+            !refused.0.contains("0123456789"),
+            "no secret in a message: {refused}"
+        );
     }
-    assert!(authenticate(TOKEN, at(0), &World::default()).unwrap().is_err());
+    assert!(
+        authenticate(TOKEN, at(0), &World::default())
+            .unwrap()
+            .is_err()
+    );
 }
 
 #[test]

@@ -16,9 +16,15 @@ fn spki(pair: &impl AsDer<PublicKeyX509Der<'static>>) -> Vec<u8> {
 fn the_key_id_is_the_hash_of_the_public_key_info() {
     let rsa = RsaKeyPair::from_pkcs8(&RSA_PKCS8).unwrap();
     let ec = EcdsaKeyPair::from_private_key_der(Curve::P256.signing(), &EC_SEC1).unwrap();
-    let cases = [(rsa_key(), spki(rsa.public_key())), (ec_key(), spki(ec.public_key()))];
+    let cases = [
+        (rsa_key(), spki(rsa.public_key())),
+        (ec_key(), spki(ec.public_key())),
+    ];
     for (key, info) in cases {
-        assert_eq!(key.public().id().unwrap(), URL_SAFE_NO_PAD.encode(Sha256::digest(info)));
+        assert_eq!(
+            key.public().id().unwrap(),
+            URL_SAFE_NO_PAD.encode(Sha256::digest(info))
+        );
     }
 }
 
@@ -27,18 +33,30 @@ fn every_form_of_a_key_gives_the_same_public_key() {
     let rsa = RsaKeyPair::from_pkcs8(&RSA_PKCS8).unwrap();
     // PKCS #8 wraps PKCS #1: version, algorithm and an octet string's head stand before it.
     let pkcs1 = &RSA_PKCS8[26..];
-    let forms = [pem("RSA PRIVATE KEY", pkcs1), pem("PUBLIC KEY", &spki(rsa.public_key()))];
+    let forms = [
+        pem("RSA PRIVATE KEY", pkcs1),
+        pem("PUBLIC KEY", &spki(rsa.public_key())),
+    ];
     for form in &forms {
-        assert_eq!(public_keys(form.as_bytes()).unwrap(), [rsa_key().public().clone()]);
+        assert_eq!(
+            public_keys(form.as_bytes()).unwrap(),
+            [rsa_key().public().clone()]
+        );
     }
     assert!(SigningKey::from_pem(forms[0].as_bytes()).is_ok());
-    assert_eq!(SigningKey::from_pem(forms[1].as_bytes()).unwrap_err(), KeyError::NoPrivateKey);
+    assert_eq!(
+        SigningKey::from_pem(forms[1].as_bytes()).unwrap_err(),
+        KeyError::NoPrivateKey
+    );
 }
 
 #[test]
 fn a_file_may_hold_several_keys_certificates_and_other_blocks() {
     let certified = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
-    let certificate = rcgen::CertificateParams::new(vec![]).unwrap().self_signed(&certified).unwrap();
+    let certificate = rcgen::CertificateParams::new(vec![])
+        .unwrap()
+        .self_signed(&certified)
+        .unwrap();
     let file = [
         pem("EC PARAMETERS", &[6, 5, 43, 129, 4, 0, 34]),
         pem("EC PRIVATE KEY", &EC_SEC1),
@@ -47,8 +65,14 @@ fn a_file_may_hold_several_keys_certificates_and_other_blocks() {
     ];
     let found = public_keys(file.concat().as_bytes()).unwrap();
     let algorithms: Vec<_> = found.iter().map(PublicKey::algorithm).collect();
-    assert_eq!(algorithms, [Algorithm::Es256, Algorithm::Es384, Algorithm::Rs256]);
-    assert_eq!(public_keys(b"nothing here").unwrap_err(), KeyError::NoPublicKey);
+    assert_eq!(
+        algorithms,
+        [Algorithm::Es256, Algorithm::Es384, Algorithm::Rs256]
+    );
+    assert_eq!(
+        public_keys(b"nothing here").unwrap_err(),
+        KeyError::NoPublicKey
+    );
 }
 
 #[test]
@@ -58,10 +82,22 @@ fn a_key_checks_only_what_it_signed_with_its_own_algorithm() {
         let signed = key.sign(b"message").unwrap();
         for algorithm in Algorithm::all() {
             let expected = algorithm == key.public().algorithm();
-            assert_eq!(key.public().verifies(algorithm, b"message", &signed), expected, "{}", algorithm.name());
+            assert_eq!(
+                key.public().verifies(algorithm, b"message", &signed),
+                expected,
+                "{}",
+                algorithm.name()
+            );
         }
-        assert!(!key.public().verifies(key.public().algorithm(), b"massage", &signed));
-        assert!(!fresh_ec_key().public().verifies(key.public().algorithm(), b"message", &signed));
+        assert!(
+            !key.public()
+                .verifies(key.public().algorithm(), b"massage", &signed)
+        );
+        assert!(
+            !fresh_ec_key()
+                .public()
+                .verifies(key.public().algorithm(), b"message", &signed)
+        );
     }
 }
 
@@ -77,9 +113,14 @@ fn every_rsa_algorithm_of_the_rfc_is_checked() {
     ];
     for (algorithm, encoding) in cases {
         let mut signed = vec![0; pair.public_modulus_len()];
-        pair.sign(encoding, &SystemRandom::new(), b"message", &mut signed).unwrap();
+        pair.sign(encoding, &SystemRandom::new(), b"message", &mut signed)
+            .unwrap();
         let key = rsa_key();
-        assert!(key.public().verifies(algorithm, b"message", &signed), "{}", algorithm.name());
+        assert!(
+            key.public().verifies(algorithm, b"message", &signed),
+            "{}",
+            algorithm.name()
+        );
         assert!(!key.public().verifies(Algorithm::Rs256, b"message", &signed));
     }
 }
@@ -88,11 +129,18 @@ fn every_rsa_algorithm_of_the_rfc_is_checked() {
 fn all_three_curves_sign_and_are_read_back_from_a_key_set() {
     for curve in Curve::ALL {
         let pair = EcdsaKeyPair::generate(curve.signing()).unwrap();
-        let key = SigningKey::from_pem(pem("PRIVATE KEY", pair.to_pkcs8v1().unwrap().as_ref()).as_bytes()).unwrap();
+        let key = SigningKey::from_pem(
+            pem("PRIVATE KEY", pair.to_pkcs8v1().unwrap().as_ref()).as_bytes(),
+        )
+        .unwrap();
         let signed = key.sign(b"message").unwrap();
         let set = key_set(&[key.public().clone()]);
         let read = parse_key_set(set.as_bytes()).unwrap();
-        assert!(read[0].verifies(curve.algorithm(), b"message", &signed), "{}", curve.name());
+        assert!(
+            read[0].verifies(curve.algorithm(), b"message", &signed),
+            "{}",
+            curve.name()
+        );
         assert_eq!(read[0].id(), key.public().id());
     }
 }
@@ -127,9 +175,15 @@ fn key_sets_of_providers_are_read_with_care() {
     };
     assert!(with(&|_| ()).is_ok());
     assert!(with(&|key| key["unknown"] = json!({"a": 1})).is_ok());
-    assert!(with(&|key| key["use"] = json!("enc")).is_err(), "keys for encryption do not sign");
+    assert!(
+        with(&|key| key["use"] = json!("enc")).is_err(),
+        "keys for encryption do not sign"
+    );
     assert!(with(&|key| key["alg"] = json!("HS256")).is_err());
-    assert!(with(&|key| key["x"] = key["y"].clone()).is_err(), "a point off the curve");
+    assert!(
+        with(&|key| key["x"] = key["y"].clone()).is_err(),
+        "a point off the curve"
+    );
     assert!(with(&|key| key["x"] = json!("AA")).is_err());
     assert!(with(&|key| key["kty"] = json!("oct")).is_err());
     let only = with(&|key| key["alg"] = json!("ES384")).unwrap();
@@ -145,7 +199,12 @@ fn metadata_is_upstreams_and_needs_https() {
         r#""subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}"#
     );
     assert_eq!(text, expected);
-    for issuer in ["http://i", "kubernetes/serviceaccount", "https://i?a=b", "https://i#f"] {
+    for issuer in [
+        "http://i",
+        "kubernetes/serviceaccount",
+        "https://i?a=b",
+        "https://i#f",
+    ] {
         let refused = discovery::metadata(issuer, "https://i/jwks", &keys);
         assert_eq!(refused, Err(NotDiscoverable::Issuer(issuer.into())));
     }
@@ -154,5 +213,8 @@ fn metadata_is_upstreams_and_needs_https() {
 #[test]
 fn a_signing_key_prints_nothing_but_its_id() {
     let key = ec_key();
-    assert_eq!(format!("{key:?}"), format!("SigningKey {{ id: {:?}, .. }}", key.public().id()));
+    assert_eq!(
+        format!("{key:?}"),
+        format!("SigningKey {{ id: {:?}, .. }}", key.public().id())
+    );
 }

@@ -31,19 +31,33 @@ pub(super) fn check(bound: &Bound, now: Timestamp, objects: &dyn Objects) -> Res
 fn account(bound: &Bound, too_long_ago: Timestamp, objects: &dyn Objects) -> Result<(), Invalid> {
     let (namespace, claimed) = (&bound.namespace, &bound.serviceaccount);
     let Some(account) = objects.get("", "serviceaccounts", namespace, &claimed.name) else {
-        return Err(Invalid(format!("serviceaccounts {:?} not found", claimed.name)));
+        return Err(Invalid(format!(
+            "serviceaccounts {:?} not found",
+            claimed.name
+        )));
     };
     let uid = uid(&account);
     if uid != claimed.uid {
-        return Err(Invalid(format!("service account UID ({uid}) does not match claim ({})", claimed.uid)));
+        return Err(Invalid(format!(
+            "service account UID ({uid}) does not match claim ({})",
+            claimed.uid
+        )));
     }
     if deleted_before(&account, too_long_ago) {
-        return Err(Invalid(format!("service account {namespace}/{} has been deleted", claimed.name)));
+        return Err(Invalid(format!(
+            "service account {namespace}/{} has been deleted",
+            claimed.name
+        )));
     }
     Ok(())
 }
 
-fn bound_object(what: &str, claimed: &Ref, object: Option<Value>, too_long_ago: Timestamp) -> Result<(), Invalid> {
+fn bound_object(
+    what: &str,
+    claimed: &Ref,
+    object: Option<Value>,
+    too_long_ago: Timestamp,
+) -> Result<(), Invalid> {
     let gone = || Invalid::new("service account token has been invalidated");
     let object = object.ok_or_else(gone)?;
     let uid = uid(&object);
@@ -53,7 +67,11 @@ fn bound_object(what: &str, claimed: &Ref, object: Option<Value>, too_long_ago: 
             "{what} UID ({uid}) does not match service account {what} ref claim ({claimed})"
         )));
     }
-    if deleted_before(&object, too_long_ago) { Err(gone()) } else { Ok(()) }
+    if deleted_before(&object, too_long_ago) {
+        Err(gone())
+    } else {
+        Ok(())
+    }
 }
 
 pub(super) fn uid(object: &Value) -> &str {
@@ -64,7 +82,9 @@ pub(super) fn uid(object: &Value) -> &str {
 fn deleted_before(object: &Value, moment: Timestamp) -> bool {
     match &object["metadata"]["deletionTimestamp"] {
         Value::Null => false,
-        Value::String(text) => text.parse::<Timestamp>().map_or(true, |deleted| deleted < moment),
+        Value::String(text) => text
+            .parse::<Timestamp>()
+            .map_or(true, |deleted| deleted < moment),
         _ => true,
     }
 }

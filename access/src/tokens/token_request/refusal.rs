@@ -23,12 +23,21 @@ pub struct Refusal {
 
 impl Refusal {
     fn plain(code: u16, reason: &'static str, message: String) -> Refusal {
-        Refusal { code, reason, message, details: None, causes: Vec::new() }
+        Refusal {
+            code,
+            reason,
+            message,
+            details: None,
+            causes: Vec::new(),
+        }
     }
 
     pub(super) fn not_found(plural: &str, name: &str) -> Refusal {
         let details = Some((name.into(), "", plural.into()));
-        Refusal { details, ..Refusal::plain(404, "NotFound", format!("{plural} {name:?} not found")) }
+        Refusal {
+            details,
+            ..Refusal::plain(404, "NotFound", format!("{plural} {name:?} not found"))
+        }
     }
 
     pub(super) fn bad_lifetime(seconds: i64, detail: &str) -> Refusal {
@@ -82,24 +91,41 @@ impl Refusal {
 
     fn conflict(group: &'static str, kind: &str, name: &str, why: &str) -> Refusal {
         let dot = if group.is_empty() { "" } else { "." };
-        let message = format!("Operation cannot be fulfilled on {kind}{dot}{group} {name:?}: {why}");
+        let message =
+            format!("Operation cannot be fulfilled on {kind}{dot}{group} {name:?}: {why}");
         let details = Some((name.into(), group, kind.into()));
-        Refusal { details, ..Refusal::plain(409, "Conflict", message) }
+        Refusal {
+            details,
+            ..Refusal::plain(409, "Conflict", message)
+        }
     }
 
     pub(super) fn internal(why: &KeyError) -> Refusal {
         let cause = format!("failed to generate token: {why}");
         let message = format!("Internal error occurred: {cause}");
-        Refusal { causes: vec![("", cause, "")], ..Refusal::plain(500, "InternalError", message) }
+        Refusal {
+            causes: vec![("", cause, "")],
+            ..Refusal::plain(500, "InternalError", message)
+        }
     }
 }
 
 /// Refuses a body that names something other than the address does.
-pub(super) fn same(field: &str, what: &str, found: &str, wanted: &str, name: &str) -> Result<(), Refusal> {
+pub(super) fn same(
+    field: &str,
+    what: &str,
+    found: &str,
+    wanted: &str,
+    name: &str,
+) -> Result<(), Refusal> {
     if found.is_empty() || found == wanted {
         return Ok(());
     }
-    let path = if field == "name" { "metadata.name" } else { "metadata.namespace" };
+    let path = if field == "name" {
+        "metadata.name"
+    } else {
+        "metadata.namespace"
+    };
     let detail = format!("must match the {what} if specified");
     Err(Refusal::invalid(name, path, &format!("{found:?}"), &detail))
 }
