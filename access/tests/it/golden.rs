@@ -1,11 +1,10 @@
-//! The bootstrap policy against upstream's golden files.
-
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+//! Upstream's golden files, as they are.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
+/// In the order in which the policy is made.
 const FILES: &[&str] = &[
     "cluster-roles",
     "controller-roles",
@@ -15,21 +14,16 @@ const FILES: &[&str] = &[
     "namespace-role-bindings",
 ];
 
-#[test]
-fn the_policy_equals_the_golden_files() {
+/// Every object of the bootstrap policy; none (and a word about it) where the fixtures are not at hand.
+pub(crate) fn policy() -> Option<Vec<Value>> {
     let Some(fixtures) = std::env::var_os("KYANITE_FIXTURES").map(PathBuf::from) else {
         eprintln!("SKIPPED: KYANITE_FIXTURES not set; no golden policy to compare with");
-        return;
+        return None;
     };
-    let mut golden: Vec<Value> = Vec::new();
-    for file in FILES {
+    let objects = FILES.iter().flat_map(|file| {
         let path = fixtures.join(format!("kubernetes-1.36/rbac/{file}.yaml"));
         let list: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        golden.extend(list["items"].as_array().unwrap().iter().cloned());
-    }
-    let ours = access::policy::objects();
-    for (ours, golden) in ours.iter().zip(&golden) {
-        assert_eq!(ours, golden);
-    }
-    assert_eq!(ours.len(), golden.len());
+        list["items"].as_array().unwrap().clone()
+    });
+    Some(objects.collect())
 }
