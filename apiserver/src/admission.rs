@@ -8,10 +8,15 @@
 //! so a write that concerns nobody costs a walk over the table and nothing else.
 
 mod attributes;
+mod certificate_request;
 mod lookup;
 mod namespace_lifecycle;
+mod node_restriction;
+mod pod_references;
 mod requester;
+mod service_account;
 mod settings;
+mod shape;
 #[cfg(test)]
 mod trial;
 
@@ -55,7 +60,9 @@ impl std::fmt::Debug for Plugin {
 const PLUGINS: &[Plugin] = &[
     namespace_lifecycle::PLUGIN,
     // LimitRanger
-    // ServiceAccount, NodeRestriction, TaintNodesByCondition
+    service_account::PLUGIN,
+    node_restriction::PLUGIN,
+    // TaintNodesByCondition
     // PodSecurity
     // Priority, DefaultTolerationSeconds
     // MutatingAdmissionPolicy, MutatingAdmissionWebhook

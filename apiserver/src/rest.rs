@@ -13,6 +13,7 @@ pub(crate) mod scale;
 mod subresources;
 mod update;
 
+pub(crate) use create::generate_name;
 pub(crate) use subresources::set_condition;
 
 use std::borrow::Cow;

@@ -167,6 +167,21 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name)
     }
 
+    /// 404 for an object that a decision needs; upstream's caches name it in the singular.
+    pub(crate) fn not_listed(resource: &Resource, name: &str) -> ApiError {
+        let dot = if resource.gv.group.is_empty() {
+            ""
+        } else {
+            "."
+        };
+        let (singular, group) = (resource.singular, resource.gv.group);
+        let message = format!("{singular}{dot}{group} {name:?} not found");
+        let mut error =
+            ApiError::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name);
+        error.details_mut().kind = singular.to_owned();
+        error
+    }
+
     /// 404: no such path.
     pub(crate) fn no_such_path() -> ApiError {
         let message = "the server could not find the requested resource";

@@ -22,6 +22,18 @@ pub(crate) enum Operation {
     Connect,
 }
 
+impl Operation {
+    /// The operation as the admission API writes it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
 /// A write on its way in.
 #[derive(Debug)]
 pub(crate) struct Attributes<'a> {

@@ -2,8 +2,9 @@
 
 use super::PLUGINS;
 
-/// Plugins that upstream switches on only when asked to; all others are on from the start.
-const OFF_BY_DEFAULT: [&str; 0] = [];
+/// Plugins that are off unless asked for; all others are on from the start. ServiceAccount needs the
+/// `default` account that a controller makes in every namespace.
+const OFF_BY_DEFAULT: [&str; 1] = ["ServiceAccount"];
 
 /// Which admission plugins are on: upstream's defaults and NodeRestriction, unless flags say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -207,7 +207,8 @@ impl Api {
     }
 }
 
-fn generate_name(prefix: &str) -> String {
+/// A name that begins with a prefix and that is hardly ever taken.
+pub(crate) fn generate_name(prefix: &str) -> String {
     let mut rng = rand::rng();
     let cut: String = prefix.chars().take(MAX_PREFIX).collect();
     let suffix = (0..5).map(|_| *SUFFIX_ALPHABET.choose(&mut rng).unwrap_or(&b'x') as char);
