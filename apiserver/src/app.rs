@@ -8,6 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::User;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{
@@ -20,13 +21,14 @@ use kinds::resources::{self, Resource};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::admission::Warnings;
 use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::discovery::Discovery;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::negotiate::{self, Accepted};
 use crate::request::{self, Query};
-use crate::rest::{Api, Call, Reply, User, deprecation};
+use crate::rest::{Api, Call, Reply, deprecation};
 use crate::status::{ApiError, Result};
 use crate::view;
 
@@ -140,10 +142,7 @@ impl App {
             .any(|p| path == *p || path.starts_with(&format!("{p}/")));
         match user {
             Some(user) => Ok(user),
-            None if self.anonymous || is_public => Ok(User {
-                name: "system:anonymous".into(),
-                groups: vec!["system:unauthenticated".into()],
-            }),
+            None if self.anonymous || is_public => Ok(User::anonymous()),
             None => Err(ApiError::unauthorized()),
         }
     }
@@ -176,6 +175,7 @@ impl App {
             headers: parts.headers,
             body: Bytes::new(),
             user,
+            warnings: Warnings::default(),
         };
         let labels = labels(&call);
         let started = Instant::now();
@@ -203,6 +203,7 @@ impl App {
             Ok(reply) => response(reply),
             Err(error) => error_response(&error, &call.headers, call.query.get("pretty")),
         };
+        warn(answer.headers_mut(), &call.warnings.take());
         if let Some(text) = deprecation(resource) {
             warn(answer.headers_mut(), &[text.to_owned()]);
         }

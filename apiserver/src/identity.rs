@@ -1,9 +1,8 @@
 //! Who a client certificate speaks for: CN is the user, each O a group, as upstream reads them.
 
+use access::User;
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
-
-use crate::rest::User;
 
 /// The user of a certificate that the TLS layer has verified.
 pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<User> {
@@ -16,5 +15,9 @@ pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<User> {
         .map(str::to_owned)
         .collect();
     groups.push("system:authenticated".into());
-    Some(User { name, groups })
+    Some(User {
+        name,
+        groups,
+        ..User::default()
+    })
 }

@@ -12,6 +12,7 @@
 
 mod admission;
 mod app;
+mod authorization;
 mod bodies;
 mod body;
 mod boot;
@@ -47,6 +48,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
 use tokio_rustls::TlsAcceptor;
 
+pub use admission::AdmissionSettings;
+pub use authorization::{Authorize, Authorizer};
 pub use clock::Clock;
 
 /// What a server needs to know.
@@ -68,6 +71,10 @@ pub struct Config {
     pub compaction: Duration,
     /// The time.
     pub clock: Clock,
+    /// Which admission plugins are on.
+    pub admission: AdmissionSettings,
+    /// Who may do what.
+    pub authorizer: Authorizer,
 }
 
 /// A server that is ready to run.
@@ -112,6 +119,8 @@ impl Server {
             services: services::Services::new(config.service_cidr),
             clock: config.clock,
             event_ttl: config.event_ttl,
+            admission: admission::Chain::new(&config.admission),
+            authorizer: config.authorizer,
             shutdown: stop.subscribe(),
         });
         api.load_services();

@@ -1,8 +1,8 @@
 //! The verbs on stored resources.
 //!
 //! Every write goes the same way: decode, default, let the field manager see it, let the kind prepare
-//! it, validate, store on condition that nothing changed meanwhile. Where admission plugins will stand
-//! is marked by [`Api::admit`].
+//! it, validate, store on condition that nothing changed meanwhile. Admission plugins may change the
+//! object before validation and refuse it after.
 
 mod create;
 mod delete;
@@ -17,6 +17,7 @@ pub(crate) use subresources::set_condition;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use access::User;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use kinds::resources::Resource;
@@ -25,7 +26,8 @@ use objects::managed;
 use serde_json::Value;
 use store::Store;
 
-use crate::admission::{self, Attributes};
+use crate::admission::{self, Attributes, Chain, Operation, Warnings};
+use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::Cache;
 use crate::clock::Clock;
@@ -50,17 +52,12 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     /// How long events live.
     pub(crate) event_ttl: std::time::Duration,
+    /// What may enter.
+    pub(crate) admission: Chain,
+    /// Who may do what.
+    pub(crate) authorizer: Authorizer,
     /// Turns true when the server stops.
     pub(crate) shutdown: tokio::sync::watch::Receiver<bool>,
-}
-
-/// Who asks. Authentication fills it in.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct User {
-    /// Name.
-    pub(crate) name: String,
-    /// Groups.
-    pub(crate) groups: Vec<String>,
 }
 
 /// One request to a resource.
@@ -80,6 +77,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// Who asks.
     pub(crate) user: User,
+    /// What the client should hear, whatever becomes of the request.
+    pub(crate) warnings: Warnings,
 }
 
 /// The answer to a request.
@@ -298,9 +297,16 @@ impl Api {
             .ok_or_else(|| ApiError::not_found(resource, name))
     }
 
-    /// The place of admission: mutating plugins see the object before validation.
-    async fn admit(&self, call: &Call, verb: &str, object: &mut Value) -> Result<()> {
-        admission::admit(self, &Attributes { call, verb }, object).await
+    /// The first phase of admission for an object that is POSTed to a subresource or only answered.
+    async fn mutate_posted(&self, call: &Call, object: &mut Value) -> Result<()> {
+        let name = posted_name(call, object).to_owned();
+        admission::mutate(self, &posted(call, &name)?, object).await
+    }
+
+    /// The second phase of the same.
+    async fn validate_posted(&self, call: &Call, object: &Value) -> Result<()> {
+        let name = posted_name(call, object);
+        admission::validate(self, &posted(call, name)?, Some(object)).await
     }
 
     /// Lets the field manager see a write that carries a whole object.
@@ -361,6 +367,24 @@ fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
         .map(|p| FieldPath::of_fields(p.iter().copied()))
         .collect();
     managed::Filter::Exclude(FieldSet::from_paths(&paths))
+}
+
+fn posted<'a>(call: &'a Call, name: &'a str) -> Result<Attributes<'a>> {
+    Ok(Attributes {
+        call,
+        operation: Operation::Create,
+        subresource: call.path.subresource.as_deref().unwrap_or_default(),
+        name,
+        old: None,
+        dry_run: call.write_options()?.dry_run,
+    })
+}
+
+fn posted_name<'a>(call: &'a Call, object: &'a Value) -> &'a str {
+    match call.path.name.as_deref() {
+        Some(name) => name,
+        None => text(object, "name"),
+    }
 }
 
 // Resources that clients are told to leave, in upstream's words.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::delete::DeleteOptions;
 use super::{Api, Call, Reply, text};
+use crate::admission::Warnings;
 use crate::codec::{self, Expected};
 use crate::eviction::{self, Verdict};
 use crate::request::WriteOptions;
@@ -27,9 +28,7 @@ impl Api {
             ("attach" | "exec" | "portforward" | "log" | "proxy", _) => {
                 self.reach_node(call, name).await
             }
-            ("token", _) => Err(ApiError::unavailable(
-                "this server issues no service account tokens: it has no signing key",
-            )),
+            ("token", _) => self.issue_token(call).await,
             (_, "get") => self.get(call).await,
             (_, "update") => self.update(call, name).await,
             (_, "patch") => self.patch(call, name).await,
@@ -37,8 +36,24 @@ impl Api {
         }
     }
 
+    async fn issue_token(&self, call: &Call) -> Result<Reply> {
+        let gv = GroupVersion {
+            group: "authentication.k8s.io",
+            version: "v1",
+        };
+        let mut request = self.decode_as(call, gv, "TokenRequest")?;
+        self.mutate_posted(call, &mut request).await?;
+        self.validate_posted(call, &request).await?;
+        Err(ApiError::unavailable(
+            "this server issues no service account tokens: it has no signing key",
+        ))
+    }
+
     // What travels to a node. There is no route yet, but a pod without a node has its answers.
     async fn reach_node(&self, call: &Call, name: &str) -> Result<Reply> {
+        if name != "log" {
+            crate::admission::connect(self, call, name).await?;
+        }
         let object = self
             .must_fetch(call.resource, call.namespace(), call.path.name())
             .await?
@@ -84,7 +99,7 @@ impl Api {
     // POST pods/{name}/binding: the scheduler's word (upstream's `assignPod`).
     async fn bind(&self, call: &Call, pod: &str) -> Result<Reply> {
         let view = call.view_of(false)?;
-        let binding = self.decode_as(
+        let mut binding = self.decode_as(
             call,
             GroupVersion {
                 group: "",
@@ -92,6 +107,7 @@ impl Api {
             },
             "Binding",
         )?;
+        self.mutate_posted(call, &mut binding).await?;
         let named = text(&binding, "name");
         if !named.is_empty() && named != pod {
             return Err(ApiError::bad_request(
@@ -105,6 +121,7 @@ impl Api {
             &binding,
             kinds::validation::create(bindings, &binding),
         )?;
+        self.validate_posted(call, &binding).await?;
         let pods = resources::find("", "v1", "pods").expect("in the table");
         let on_pod = pod_call(call, pods, pod);
         let node = binding["target"]["name"]
@@ -112,7 +129,7 @@ impl Api {
             .unwrap_or_default()
             .to_owned();
         let now = self.clock.seconds();
-        self.change(&on_pod, "binding", &options, |old| {
+        self.change_unasked(&on_pod, "binding", &options, |old| {
             bound(pods, old, &binding, &node, &now)
         })
         .await?;
@@ -144,7 +161,8 @@ impl Api {
 
     async fn evict(&self, call: &Call) -> Result<Reply> {
         let view = call.view_of(false)?;
-        let eviction = self.decode_eviction(call)?;
+        let mut eviction = self.decode_eviction(call)?;
+        self.mutate_posted(call, &mut eviction).await?;
         let asked = text(&eviction, "name");
         if !asked.is_empty() && asked != call.path.name() {
             return Err(ApiError::bad_request(
@@ -154,9 +172,16 @@ impl Api {
         let mut options = DeleteOptions::from_value(&eviction["deleteOptions"])?;
         options.dry_run |=
             crate::request::parse_dry_run(call.query.all("dryRun"), "CreateOptions")?;
+        self.validate_posted(call, &eviction).await?;
         self.disturb(call, &mut options).await?;
-        self.delete_object(call.resource, call.namespace(), call.path.name(), &options)
-            .await?;
+        self.delete_object(
+            call.resource,
+            call.namespace(),
+            call.path.name(),
+            &options,
+            None,
+        )
+        .await?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(Reply::new(
             StatusCode::CREATED,
@@ -216,6 +241,7 @@ impl Api {
             headers: call.headers.clone(),
             body: bytes::Bytes::new(),
             user: call.user.clone(),
+            warnings: Warnings::default(),
         };
         let write = WriteOptions {
             dry_run: options.dry_run,
@@ -223,7 +249,7 @@ impl Api {
             ..call.write_options()?
         };
         let (pod, now) = (call.path.name().to_owned(), self.clock.seconds());
-        self.change(&on_budget, "status", &write, |old| {
+        self.change_unasked(&on_budget, "status", &write, |old| {
             eviction::booked(old, &pod, &now)
         })
         .await?;
@@ -234,7 +260,7 @@ impl Api {
         let on_pod = pod_call(call, call.resource, call.path.name());
         let write = call.write_options()?;
         let now = self.clock.seconds();
-        self.change(&on_pod, "status", &write, |old| {
+        self.change_unasked(&on_pod, "status", &write, |old| {
             let mut new = old.clone();
             set_condition(&mut new, json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -258,17 +284,17 @@ impl Api {
             }
             ("", "ComponentStatus") => component_statuses(call)?,
             ("authentication.k8s.io", "SelfSubjectReview") => {
-                let mut review = self.decode_as(call, call.resource.gv, kind)?;
+                let mut review = self.decode_review(call).await?;
                 review["status"] =
                     json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}});
                 review
             }
             ("authentication.k8s.io", _) => {
-                let mut review = self.decode_as(call, call.resource.gv, kind)?;
+                let mut review = self.decode_review(call).await?;
                 review["status"] = json!({"user": {}, "error": "this server issues no tokens"});
                 review
             }
-            _ => self.access_review(call)?,
+            _ => self.access_review(call).await?,
         };
         let code = if call.method == Method::POST {
             StatusCode::CREATED
@@ -282,9 +308,17 @@ impl Api {
         ))
     }
 
-    // Without an authorizer every authenticated user may do everything, and the review says so.
-    fn access_review(&self, call: &Call) -> Result<Value> {
+    // A review is an object that is POSTed like any other, and admitted like any other.
+    async fn decode_review(&self, call: &Call) -> Result<Value> {
         let mut review = self.decode_as(call, call.resource.gv, call.resource.kind)?;
+        self.mutate_posted(call, &mut review).await?;
+        self.validate_posted(call, &review).await?;
+        Ok(review)
+    }
+
+    // Without an authorizer every authenticated user may do everything, and the review says so.
+    async fn access_review(&self, call: &Call) -> Result<Value> {
+        let mut review = self.decode_review(call).await?;
         super::as_invalid(
             call.resource,
             &review,
@@ -316,6 +350,7 @@ fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {
         headers: call.headers.clone(),
         body: bytes::Bytes::new(),
         user: call.user.clone(),
+        warnings: Warnings::default(),
     }
 }
 

@@ -6,7 +6,8 @@ use kinds::strategy;
 use serde_json::Value;
 use store::{Change, Expect, Written};
 
-use super::{Api, Call, Reply, check_update, text, to_stored};
+use super::{Api, Call, Reply, check_update, scale, text, to_stored};
+use crate::admission::{self, Attributes, Operation};
 use crate::codec;
 use crate::collection::Collection;
 use crate::request::WriteOptions;
@@ -26,6 +27,33 @@ pub(super) struct Changed {
     pub(super) stored: Stored,
     /// What the client should hear.
     pub(super) warnings: Vec<String>,
+}
+
+/// One try at a change: what is asked, and the state it starts from.
+struct Attempt<'a> {
+    call: &'a Call,
+    subresource: &'a str,
+    options: &'a WriteOptions,
+    /// Whether admission is asked.
+    admitted: bool,
+    collection: &'a Collection,
+    key: &'a str,
+    /// The object as it is, in the request's version.
+    old: &'a Value,
+    current: &'a Stored,
+}
+
+impl<'a> Attempt<'a> {
+    fn attributes(&self, old: &'a Value) -> Attributes<'a> {
+        Attributes {
+            call: self.call,
+            operation: Operation::Update,
+            subresource: self.subresource,
+            name: self.call.path.name(),
+            old: Some(old),
+            dry_run: self.options.dry_run,
+        }
+    }
 }
 
 impl Api {
@@ -88,6 +116,30 @@ impl Api {
         options: &WriteOptions,
         make: impl Fn(&Value) -> Result<Value>,
     ) -> Result<Changed> {
+        self.change_as(call, subresource, options, true, make).await
+    }
+
+    /// As [`Api::change`], without asking admission: for what the server does as part of something that
+    /// was admitted already.
+    pub(super) async fn change_unasked(
+        &self,
+        call: &Call,
+        subresource: &str,
+        options: &WriteOptions,
+        make: impl Fn(&Value) -> Result<Value>,
+    ) -> Result<Changed> {
+        self.change_as(call, subresource, options, false, make)
+            .await
+    }
+
+    async fn change_as(
+        &self,
+        call: &Call,
+        subresource: &str,
+        options: &WriteOptions,
+        admitted: bool,
+        make: impl Fn(&Value) -> Result<Value>,
+    ) -> Result<Changed> {
         let collection = self.collection(call.resource)?;
         let name = call.path.name();
         let key = collection.key(call.namespace(), name);
@@ -102,25 +154,22 @@ impl Api {
             let old = view.convert(current.value());
             let mut new = make(&old)?;
             let pinned = check_version(call, &key, &new, &old)?;
-            self.settle(call, subresource, options, &mut new, &old)
-                .await?;
+            let attempt = Attempt {
+                call,
+                subresource,
+                options,
+                admitted,
+                collection,
+                key: &key,
+                old: &old,
+                current: &current,
+            };
+            self.settle(&attempt, &mut new).await?;
             let warnings = match subresource {
                 "" => kinds::warnings::of(call.resource, &new, Some(&old)),
                 _ => Vec::new(),
             };
-            match self
-                .store_change(
-                    call,
-                    subresource,
-                    collection,
-                    &key,
-                    options,
-                    new,
-                    &old,
-                    &current,
-                )
-                .await?
-            {
+            match self.store_change(&attempt, new).await? {
                 Some(stored) => return Ok(Changed { stored, warnings }),
                 None if pinned => return Err(ApiError::modified(call.resource, name)),
                 None => {}
@@ -130,19 +179,13 @@ impl Api {
     }
 
     // Brings a wanted state into the form it would be stored in.
-    async fn settle(
-        &self,
-        call: &Call,
-        subresource: &str,
-        options: &WriteOptions,
-        new: &mut Value,
-        old: &Value,
-    ) -> Result<()> {
+    async fn settle(&self, attempt: &Attempt<'_>, new: &mut Value) -> Result<()> {
+        let (call, subresource, old) = (attempt.call, attempt.subresource, attempt.old);
         carry_over(new, old);
         if !super::patch::is_apply(call) {
-            self.track(call, options, subresource, Some(old), new);
+            self.track(call, attempt.options, subresource, Some(old), new);
         }
-        self.admit(call, "update", new).await?;
+        self.mutate_changed(attempt, new).await?;
         strategy::prepare_update(call.resource, subresource, new, old);
         if subresource == "approval" {
             stamp_conditions(new, &self.clock.seconds());
@@ -157,70 +200,71 @@ impl Api {
         Ok(())
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one step of `change`, cut out for reading"
-    )]
-    async fn store_change(
-        &self,
-        call: &Call,
-        subresource: &str,
-        collection: &Collection,
-        key: &str,
-        options: &WriteOptions,
-        mut new: Value,
-        old: &Value,
-        current: &Stored,
-    ) -> Result<Option<Stored>> {
-        let allocates = subresource.is_empty();
-        if allocates {
-            self.services.prepare(call.resource, &mut new, Some(old));
+    // Plugins see a change of scale as the Scale that the client sees.
+    async fn mutate_changed(&self, attempt: &Attempt<'_>, new: &mut Value) -> Result<()> {
+        if !attempt.admitted {
+            return Ok(());
         }
-        check_update(call.resource, &new, old, subresource)?;
+        if attempt.subresource != "scale" {
+            return admission::mutate(self, &attempt.attributes(attempt.old), new).await;
+        }
+        let resource = attempt.call.resource;
+        let (old, mut wanted) = (scale::of(resource, attempt.old), scale::of(resource, new));
+        admission::mutate(self, &attempt.attributes(&old), &mut wanted).await?;
+        new["spec"]["replicas"] = wanted["spec"]["replicas"].as_i64().unwrap_or(0).into();
+        Ok(())
+    }
+
+    async fn validate_changed(&self, attempt: &Attempt<'_>, new: &Value) -> Result<()> {
+        if !attempt.admitted {
+            return Ok(());
+        }
+        if attempt.subresource != "scale" {
+            return admission::validate(self, &attempt.attributes(attempt.old), Some(new)).await;
+        }
+        let resource = attempt.call.resource;
+        let (old, wanted) = (scale::of(resource, attempt.old), scale::of(resource, new));
+        admission::validate(self, &attempt.attributes(&old), Some(&wanted)).await
+    }
+
+    async fn store_change(&self, attempt: &Attempt<'_>, mut new: Value) -> Result<Option<Stored>> {
+        let (call, old) = (attempt.call, attempt.old);
+        let (services, dry_run) = (&self.services, attempt.options.dry_run);
+        let allocates = attempt.subresource.is_empty();
+        if allocates {
+            services.prepare(call.resource, &mut new, Some(old));
+        }
+        check_update(call.resource, &new, old, attempt.subresource)?;
         let lease = match allocates {
             true => {
-                let (services, resource) = (&self.services, call.resource);
                 services
-                    .allocate(self, resource, &mut new, Some(old), options.dry_run)
+                    .allocate(self, call.resource, &mut new, Some(old), dry_run)
                     .await?
             }
             false => Lease::default(),
         };
-        let outcome = self
-            .put_changed(call, collection, key, options, &new, current)
-            .await;
-        match (&outcome, options.dry_run) {
-            (Ok(Some(_)), false) => self.services.settle(self, call.resource, &new, old).await,
-            _ => self.services.give_back(self, lease).await,
+        let outcome = self.put_changed(attempt, &new).await;
+        match (&outcome, dry_run) {
+            (Ok(Some(_)), false) => services.settle(self, call.resource, &new, old).await,
+            _ => services.give_back(self, lease).await,
         }
         outcome
     }
 
-    async fn put_changed(
-        &self,
-        call: &Call,
-        collection: &Collection,
-        key: &str,
-        options: &WriteOptions,
-        new: &Value,
-        current: &Stored,
-    ) -> Result<Option<Stored>> {
-        let value = collection.form.encode(&to_stored(call.resource, new));
-        let as_stored = |revision| {
-            collection
-                .form
-                .adopt(&value, revision)
-                .map_err(ApiError::internal)
-        };
-        if value == *current.text() {
-            return Ok(Some(as_stored(current.revision)?));
-        }
-        if options.dry_run {
+    async fn put_changed(&self, attempt: &Attempt<'_>, new: &Value) -> Result<Option<Stored>> {
+        self.validate_changed(attempt, new).await?;
+        let (call, current, form) = (attempt.call, attempt.current, &attempt.collection.form);
+        let value = form.encode(&to_stored(call.resource, new));
+        let as_stored = |revision| form.adopt(&value, revision).map_err(ApiError::internal);
+        if value == *current.text() || attempt.options.dry_run {
             return Ok(Some(as_stored(current.revision)?));
         }
         let expect = Expect::Modified(current.revision);
         if is_finished(new) {
-            let written = self.store.write(key, expect, Change::Delete).await?;
+            let written = self
+                .store
+                .write(attempt.key, expect, Change::Delete)
+                .await?;
             return Ok(match written {
                 Written::Done(revision) => {
                     self.services.forget(self, call.resource, new).await;
@@ -234,7 +278,7 @@ impl Api {
             value: value.clone(),
             ttl,
         };
-        match self.store.write(key, expect, change).await? {
+        match self.store.write(attempt.key, expect, change).await? {
             Written::Done(revision) => Ok(Some(as_stored(revision)?)),
             Written::Conflict(_) => Ok(None),
         }

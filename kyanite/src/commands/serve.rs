@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ::apiserver::{Clock, Config};
+use ::apiserver::{AdmissionSettings, Authorizer, Clock, Config};
 use ::store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,6 +54,8 @@ pub(super) fn config(
         event_ttl: serving.event_ttl,
         compaction: serving.etcd_compaction_interval,
         clock: Clock::system(),
+        admission: AdmissionSettings::default(),
+        authorizer: Authorizer::always_allow(),
     }
 }
 
