@@ -8,9 +8,12 @@
 //! so a write that concerns nobody costs a walk over the table and nothing else.
 
 mod attributes;
+mod limit_ranger;
 mod lookup;
 mod namespace_lifecycle;
+mod pod_security;
 mod requester;
+mod resource_quota;
 mod settings;
 #[cfg(test)]
 mod trial;
@@ -54,13 +57,13 @@ impl std::fmt::Debug for Plugin {
 /// Webhooks and CEL policies go where their names stand in comments.
 const PLUGINS: &[Plugin] = &[
     namespace_lifecycle::PLUGIN,
-    // LimitRanger
+    limit_ranger::PLUGIN,
     // ServiceAccount, NodeRestriction, TaintNodesByCondition
-    // PodSecurity
+    pod_security::PLUGIN,
     // Priority, DefaultTolerationSeconds
     // MutatingAdmissionPolicy, MutatingAdmissionWebhook
     // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
-    // ResourceQuota
+    resource_quota::PLUGIN,
 ];
 
 /// The plugins that are switched on, in order.
