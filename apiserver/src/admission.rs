@@ -9,11 +9,14 @@
 
 mod attributes;
 mod certificate_request;
+mod limit_ranger;
 mod lookup;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_references;
+mod pod_security;
 mod requester;
+mod resource_quota;
 mod service_account;
 mod settings;
 mod shape;
@@ -59,15 +62,15 @@ impl std::fmt::Debug for Plugin {
 /// Webhooks and CEL policies go where their names stand in comments.
 const PLUGINS: &[Plugin] = &[
     namespace_lifecycle::PLUGIN,
-    // LimitRanger
+    limit_ranger::PLUGIN,
     service_account::PLUGIN,
     node_restriction::PLUGIN,
     // TaintNodesByCondition
-    // PodSecurity
+    pod_security::PLUGIN,
     // Priority, DefaultTolerationSeconds
     // MutatingAdmissionPolicy, MutatingAdmissionWebhook
     // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
-    // ResourceQuota
+    resource_quota::PLUGIN,
 ];
 
 /// The plugins that are switched on, in order.

@@ -4,10 +4,10 @@
 //! it, validate, store on condition that nothing changed meanwhile. Admission plugins may change the
 //! object before validation and refuse it after.
 
-mod access;
 mod create;
 mod delete;
 mod patch;
+mod questions;
 mod read;
 pub(crate) mod scale;
 mod subresources;
