@@ -122,6 +122,9 @@ impl App {
         user: Option<User>,
     ) -> Response<Body> {
         let path = request.uri().path().to_owned();
+        if let Err(error) = crate::deadline::check(request.uri()) {
+            return error_response(&error, request.headers(), None);
+        }
         let outcome = match (self.authenticate(&path, user), request::parse_path(&path)) {
             // Authorization stands here: the user, the verb and the path are known.
             (Ok(user), Some(parsed)) => return self.resource(request, parsed, user).await,
@@ -186,6 +189,8 @@ impl App {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,
             };
+            let asked = crate::deadline::asked(&call.query).ok().flatten();
+            let limit = asked.map_or(limit, |asked| asked.min(limit));
             let timed = tokio::time::timeout(limit, self.answer(&mut call, body));
             timed.await.unwrap_or_else(|_| {
                 Err(ApiError::timeout(
@@ -339,7 +344,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn error_response(error: &ApiError, headers: &HeaderMap, pretty: Option<&str>) -> Response<Body> {
-    let accepted = negotiate::accept(headers, pretty, true)
+    let accepted = negotiate::accept(headers, pretty, negotiate::Offer::Objects)
         .ok()
         .filter(|accepted| accepted.shape == negotiate::Shape::Object)
         .unwrap_or(Accepted::JSON);

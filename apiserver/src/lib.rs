@@ -20,6 +20,7 @@ mod clock;
 mod codec;
 mod collection;
 mod compaction;
+mod deadline;
 mod discovery;
 mod eviction;
 mod identity;

@@ -9,6 +9,7 @@ use super::delete::DeleteOptions;
 use super::{Api, Call, Reply, text};
 use crate::codec::{self, Expected};
 use crate::eviction::{self, Verdict};
+use crate::negotiate::Offer;
 use crate::request::WriteOptions;
 use crate::status::{ApiError, Result};
 use crate::view;
@@ -51,7 +52,7 @@ impl Api {
                 .is_empty()
         {
             if name == "log" {
-                let view = call.view_of(false)?;
+                let view = call.view_of(Offer::Documents)?;
                 let mut reply = Reply::new(StatusCode::OK, &view, "".into());
                 reply.content_type = "text/plain";
                 return Ok(reply);
@@ -83,7 +84,7 @@ impl Api {
 
     // POST pods/{name}/binding: the scheduler's word (upstream's `assignPod`).
     async fn bind(&self, call: &Call, pod: &str) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let binding = self.decode_as(
             call,
             GroupVersion {
@@ -98,7 +99,7 @@ impl Api {
                 "name in URL does not match name in Binding object",
             ));
         }
-        let options = call.write_options()?;
+        let options = untracked(call)?;
         let bindings = resources::find("", "v1", "bindings").expect("in the table");
         super::as_invalid(
             bindings,
@@ -143,7 +144,7 @@ impl Api {
     }
 
     async fn evict(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let eviction = self.decode_eviction(call)?;
         let asked = text(&eviction, "name");
         if !asked.is_empty() && asked != call.path.name() {
@@ -232,7 +233,7 @@ impl Api {
 
     async fn mark_disrupted(&self, call: &Call) -> Result<()> {
         let on_pod = pod_call(call, call.resource, call.path.name());
-        let write = call.write_options()?;
+        let write = untracked(call)?;
         let now = self.clock.seconds();
         self.change(&on_pod, "status", &write, |old| {
             let mut new = old.clone();
@@ -248,7 +249,7 @@ impl Api {
 
     /// Kinds that are answered on the spot.
     pub(super) async fn call_virtual(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let (group, kind) = (call.resource.gv.group, call.resource.kind);
         let answer = match (group, kind) {
             ("", "Binding") => {
@@ -300,6 +301,14 @@ impl Api {
         };
         Ok(review)
     }
+}
+
+// Upstream's binding and eviction write below the field manager.
+fn untracked(call: &Call) -> Result<WriteOptions> {
+    Ok(WriteOptions {
+        field_manager: String::new(),
+        ..call.write_options()?
+    })
 }
 
 fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {

@@ -139,7 +139,7 @@ impl Api {
         old: &Value,
     ) -> Result<()> {
         carry_over(new, old);
-        if !super::patch::is_apply(call) {
+        if !super::patch::is_apply(call) && !options.field_manager.is_empty() {
             self.track(call, options, subresource, Some(old), new);
         }
         self.admit(call, "update", new).await?;
@@ -319,14 +319,7 @@ fn check_version(call: &Call, key: &str, new: &Value, old: &Value) -> Result<boo
 
 // What no client can change on an existing object.
 fn carry_over(new: &mut Value, old: &Value) {
-    const KEPT: [&str; 6] = [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-    ];
+    const KEPT: [&str; 4] = ["uid", "creationTimestamp", "generation", "selfLink"];
     let Some(metadata) = new["metadata"].as_object_mut() else {
         return;
     };
@@ -343,6 +336,15 @@ fn carry_over(new: &mut Value, old: &Value) {
             Some(value) => metadata.insert(field.into(), value.clone()),
             None => metadata.remove(field),
         };
+    }
+    // Nobody can take a deletion back; whoever tries to delete by an update is told by validation.
+    if let Some(value) = old["metadata"].get("deletionTimestamp") {
+        metadata.insert("deletionTimestamp".into(), value.clone());
+    }
+    if let Some(value) = old["metadata"].get("deletionGracePeriodSeconds") {
+        metadata
+            .entry("deletionGracePeriodSeconds")
+            .or_insert_with(|| value.clone());
     }
     if let Some(uid) = changed_uid {
         metadata.insert("uid".into(), uid);
