@@ -132,6 +132,9 @@ impl App {
         peer: &Peer,
     ) -> Response<Body> {
         let path = request.uri().path().to_owned();
+        if let Err(error) = crate::deadline::check(request.uri()) {
+            return error_response(&error, request.headers(), None);
+        }
         let query = Query::parse(request.uri().query());
         let parsed = request::parse_path(&path);
         let asked = Asked::of(request.method(), &path, parsed.as_ref(), &query);
@@ -247,6 +250,8 @@ impl App {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,
             };
+            let asked = crate::deadline::asked(&call.query).ok().flatten();
+            let limit = asked.map_or(limit, |asked| asked.min(limit));
             let timed = tokio::time::timeout(limit, self.answer(&mut call, body, class));
             timed.await.unwrap_or_else(|_| {
                 Err(ApiError::timeout(
@@ -402,7 +407,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn error_response(error: &ApiError, headers: &HeaderMap, pretty: Option<&str>) -> Response<Body> {
-    let accepted = negotiate::accept(headers, pretty, true)
+    let accepted = negotiate::accept(headers, pretty, negotiate::Offer::Objects)
         .ok()
         .filter(|accepted| accepted.shape == negotiate::Shape::Object)
         .unwrap_or(Accepted::JSON);

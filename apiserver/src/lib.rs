@@ -22,6 +22,7 @@ mod clock;
 mod codec;
 mod collection;
 mod compaction;
+mod deadline;
 mod discovery;
 mod escalation;
 mod eviction;

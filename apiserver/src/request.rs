@@ -348,7 +348,8 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     /// Go through everything and store nothing.
     pub(crate) dry_run: bool,
-    /// Who the changed fields belong to.
+    /// Who the changed fields belong to; empty when the server writes for itself and nobody owns more
+    /// than before.
     pub(crate) field_manager: String,
     /// What happens to unknown fields.
     pub(crate) field_validation: FieldValidation,

@@ -35,6 +35,7 @@ use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::codec::Expected;
 use crate::collection::Collection;
+use crate::negotiate::Offer;
 use crate::request::{Query, ResourcePath, WriteOptions};
 use crate::services::Services;
 use crate::status::{ApiError, Result};
@@ -138,12 +139,20 @@ impl Call {
     }
 
     fn view(&self) -> Result<View> {
-        self.view_of(!self.resource.is_virtual)
+        let is_list = self.method == Method::GET && self.path.name.is_none();
+        let view = self.view_of(match (self.resource.is_virtual, is_list) {
+            (true, _) => Offer::Documents,
+            (false, true) => Offer::Lists,
+            (false, false) => Offer::Objects,
+        })?;
+        match self.is_watch() {
+            true => Ok(view),
+            false => view.suits(is_list),
+        }
     }
 
-    fn view_of(&self, transforms: bool) -> Result<View> {
-        let accepted =
-            crate::negotiate::accept(&self.headers, self.query.get("pretty"), transforms)?;
+    fn view_of(&self, offer: Offer) -> Result<View> {
+        let accepted = crate::negotiate::accept(&self.headers, self.query.get("pretty"), offer)?;
         let row_object = RowObject::parse(self.query.get("includeObject"))?;
         Ok(View {
             resource: self.resource,

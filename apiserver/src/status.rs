@@ -201,6 +201,17 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
+    /// 406 of upstream's HTTP layer: the path has no form that the client takes.
+    pub(crate) fn no_representation(available: &str) -> ApiError {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+        ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with_empty_details()
+    }
+
+    /// 406: a list asked for as one object's metadata, or the other way round.
+    pub(crate) fn wrong_transformation(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
     /// 409: create of an existing object.
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> ApiError {
         let message = format!("{} {name:?} already exists", resource.qualified());
@@ -379,7 +390,7 @@ impl ApiError {
     /// 504: the request ran out of time.
     pub(crate) fn timeout(message: impl Into<String>) -> ApiError {
         let text = format!("Timeout: {}", message.into());
-        ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text)
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text).with_empty_details()
     }
 
     /// 504: the resource version asked for has not happened yet.

@@ -6,6 +6,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use access::User;
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -184,11 +186,11 @@ fn status_update(quota: &Value) -> Result<Call> {
         query: Query::default(),
         headers: HeaderMap::from_iter(headers),
         body: Bytes::from(body),
-        user: User {
+        user: Arc::new(User {
             name: "system:apiserver".into(),
             groups: vec!["system:masters".into()],
             ..User::default()
-        },
+        }),
         warnings: Warnings::default(),
     })
 }

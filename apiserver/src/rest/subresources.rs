@@ -10,6 +10,7 @@ use super::{Api, Call, Reply, text};
 use crate::admission::Warnings;
 use crate::codec::{self, Expected};
 use crate::eviction::{self, Verdict};
+use crate::negotiate::Offer;
 use crate::request::WriteOptions;
 use crate::status::{ApiError, Result};
 use crate::view;
@@ -53,7 +54,7 @@ impl Api {
                 .is_empty()
         {
             if name == "log" {
-                let view = call.view_of(false)?;
+                let view = call.view_of(Offer::Documents)?;
                 let mut reply = Reply::new(StatusCode::OK, &view, "".into());
                 reply.content_type = "text/plain";
                 return Ok(reply);
@@ -90,7 +91,7 @@ impl Api {
 
     // POST pods/{name}/binding: the scheduler's word (upstream's `assignPod`).
     async fn bind(&self, call: &Call, pod: &str) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let mut binding = self.decode_as(
             call,
             GroupVersion {
@@ -106,7 +107,7 @@ impl Api {
                 "name in URL does not match name in Binding object",
             ));
         }
-        let options = call.write_options()?;
+        let options = untracked(call)?;
         let bindings = resources::find("", "v1", "bindings").expect("in the table");
         super::as_invalid(
             bindings,
@@ -152,7 +153,7 @@ impl Api {
     }
 
     async fn evict(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let mut eviction = self.decode_eviction(call)?;
         self.mutate_posted(call, &mut eviction).await?;
         let asked = text(&eviction, "name");
@@ -250,7 +251,7 @@ impl Api {
 
     async fn mark_disrupted(&self, call: &Call) -> Result<()> {
         let on_pod = pod_call(call, call.resource, call.path.name());
-        let write = call.write_options()?;
+        let write = untracked(call)?;
         let now = self.clock.seconds();
         self.change_unasked(&on_pod, "status", &write, |old| {
             let mut new = old.clone();
@@ -266,7 +267,7 @@ impl Api {
 
     /// Kinds that are answered on the spot.
     pub(super) async fn call_virtual(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let (group, kind) = (call.resource.gv.group, call.resource.kind);
         let answer = match (group, kind) {
             ("", "Binding") => {
@@ -290,6 +291,14 @@ impl Api {
             view::encode(&answer, view.accepted).into(),
         ))
     }
+}
+
+// Upstream's binding and eviction write below the field manager.
+fn untracked(call: &Call) -> Result<WriteOptions> {
+    Ok(WriteOptions {
+        field_manager: String::new(),
+        ..call.write_options()?
+    })
 }
 
 fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {
