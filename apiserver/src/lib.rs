@@ -115,7 +115,6 @@ impl Server {
             event_ttl: config.event_ttl,
             shutdown: stop.subscribe(),
         });
-        api.load_services();
         let discovery = discovery::Discovery::new(&config.advertise.to_string());
         let app = Arc::new(app::App::new(
             api,

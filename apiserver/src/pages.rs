@@ -49,7 +49,11 @@ impl App {
             None => (&path[1..], None),
         };
         match (check, name) {
-            ("", None) => Ok(only_json_page(headers, &query, &json!({"paths": self.paths()}))),
+            ("", None) => Ok(only_json_page(
+                headers,
+                &query,
+                &json!({"paths": self.paths()}),
+            )),
             ("version", None) if !negotiate::takes_json(headers) => {
                 Err(ApiError::no_representation("application/json"))
             }

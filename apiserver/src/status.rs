@@ -119,6 +119,14 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, "NotFound", message).about(resource, name)
     }
 
+    /// 404 for a component's status, which upstream names in the singular.
+    pub(crate) fn no_such_component(resource: &Resource, name: &str) -> ApiError {
+        let mut error = ApiError::not_found(resource, name);
+        error.message = format!("{} {name:?} not found", resource.singular);
+        error.details_mut().kind = resource.singular.to_owned();
+        error
+    }
+
     /// 404: no such path.
     pub(crate) fn no_such_path() -> ApiError {
         let message = "the server could not find the requested resource";
@@ -140,8 +148,7 @@ impl ApiError {
 
     /// 406 of upstream's HTTP layer: the path has no form that the client takes.
     pub(crate) fn no_representation(available: &str) -> ApiError {
-        let message =
-            format!("406: Not Acceptable\n\nAvailable representations: {available}");
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
         ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with_empty_details()
     }
 

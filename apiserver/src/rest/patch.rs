@@ -64,8 +64,7 @@ impl Api {
                     );
                     return Err(ApiError::conflict(call.resource, call.path.name(), &why));
                 }
-                let object =
-                    self.applied(call, expected, None, &config, options, subresource)?;
+                let object = self.applied(call, expected, None, &config, options, subresource)?;
                 call.check_named(&object)?;
                 let stored = self
                     .create_object(call, object, options, &mut warnings)
@@ -159,14 +158,13 @@ impl Configuration {
             }
         };
         let problems = parsed.strict;
-        let refusal = (options.field_validation == FieldValidation::Strict
-            && !problems.is_empty())
-        .then(|| {
-            ApiError::bad_request(format!(
-                "error strict decoding YAML: error converting YAML to JSON: {}",
-                problems.join(", ")
-            ))
-        });
+        let refusal = (options.field_validation == FieldValidation::Strict && !problems.is_empty())
+            .then(|| {
+                ApiError::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: {}",
+                    problems.join(", ")
+                ))
+            });
         let warnings = match options.field_validation {
             FieldValidation::Warn => codec::told_apart(&problems),
             FieldValidation::Strict | FieldValidation::Ignore => Vec::new(),

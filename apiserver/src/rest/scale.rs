@@ -301,7 +301,10 @@ mod tests {
         assert_eq!(entries.as_array().map(Vec::len), Some(1));
         assert_eq!(entries[0]["manager"], "a");
         assert_eq!(entries[0]["apiVersion"], "autoscaling/v1");
-        assert_eq!(entries[0]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+        assert_eq!(
+            entries[0]["fieldsV1"],
+            json!({"f:spec": {"f:replicas": {}}})
+        );
     }
 
     #[test]

@@ -62,7 +62,10 @@ fn every_duplicate_is_named_by_the_line_of_its_value() {
             "s:\n  c:\n  - n: a\n    n: b\n  f: 1\n  f: [2]\n",
             &["line 4: key \"n\"", "line 6: key \"f\""],
         ),
-        ("{\"a\": 1, \"b\": {\"c\": 1, \"c\": 2}}", &["line 1: key \"c\""]),
+        (
+            "{\"a\": 1, \"b\": {\"c\": 1, \"c\": 2}}",
+            &["line 1: key \"c\""],
+        ),
     ];
     for (text, wanted) in cases {
         let lines: String = wanted
