@@ -163,7 +163,6 @@ impl Server {
             authorizer,
             shutdown: stop.subscribe(),
         });
-        api.load_services();
         let discovery = discovery::Discovery::new(&config.advertise.to_string());
         let app = Arc::new(app::App::new(
             api,

@@ -26,7 +26,10 @@ impl Default for AdmissionSettings {
 impl AdmissionSettings {
     /// The settings that `--enable-admission-plugins` and `--disable-admission-plugins` ask for, or
     /// everything that is wrong with them, in upstream's words.
-    pub(crate) fn from_flags(enable: &[String], disable: &[String]) -> Result<AdmissionSettings, String> {
+    pub(crate) fn from_flags(
+        enable: &[String],
+        disable: &[String],
+    ) -> Result<AdmissionSettings, String> {
         let mut errors = Vec::new();
         for (flag, names) in [("enable", enable), ("disable", disable)] {
             let unknown = names.iter().filter(|name| !is_known(name));
