@@ -12,6 +12,9 @@
 
 mod admission;
 mod app;
+mod asked;
+mod authentication;
+mod authorization;
 mod bodies;
 mod body;
 mod boot;
@@ -20,9 +23,13 @@ mod clock;
 mod codec;
 mod collection;
 mod compaction;
+mod deadline;
 mod discovery;
+mod escalation;
 mod eviction;
+mod fetch;
 mod identity;
+mod impersonation;
 mod list;
 mod metrics;
 mod negotiate;
@@ -30,6 +37,7 @@ mod pages;
 mod reload;
 mod request;
 mod rest;
+mod reviews;
 mod select;
 mod server;
 mod services;
@@ -37,6 +45,7 @@ pub mod settings;
 mod status;
 mod stored;
 mod tls;
+mod turns;
 mod view;
 mod watch;
 
@@ -45,6 +54,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use kinds::resources::Resource;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
@@ -106,6 +116,12 @@ pub enum Error {
     /// A certificate, key or CA cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    /// A file or setting of authentication cannot be used.
+    #[error(transparent)]
+    Authentication(#[from] authentication::Error),
+    /// Admission plugins that do not exist, or that are both on and off.
+    #[error("{0}")]
+    Admission(String),
     /// The objects every cluster needs cannot be made.
     #[error("cannot create the objects every cluster has: {0}")]
     Boot(String),
@@ -118,7 +134,22 @@ impl Server {
             config.certificate,
             &config.access.authentication,
         )?);
-        let cache = Arc::new(cache::Cache::load(&*config.store).await?);
+        let admission = &config.access.admission;
+        let plugins =
+            admission::AdmissionSettings::from_flags(&admission.enable, &admission.disable)
+                .map_err(Error::Admission)?;
+        let authorizer = authorization::Authorizer::new(&config.access.authorization.modes);
+        let authentication = config.access.authentication.clone();
+        let authenticator = Arc::new(authentication::Authenticator::open(authentication)?);
+        let gate = Arc::new(fairness::Gate::new(app::SEATS));
+        let followers = |resource: &Resource| {
+            let of_gate = turns::follower(&gate, resource);
+            of_gate
+                .into_iter()
+                .chain(authorizer.follower(resource))
+                .collect()
+        };
+        let cache = Arc::new(cache::Cache::load(&*config.store, &followers).await?);
         let stop = signal::Sender::new(false);
         let ready = signal::Sender::new(false);
         let api = Arc::new(rest::Api {
@@ -127,16 +158,20 @@ impl Server {
             services: services::Services::new(config.service_cidr),
             clock: config.clock,
             event_ttl: config.event_ttl,
+            admission: admission::Chain::new(&plugins),
+            authenticator,
+            authorizer,
             shutdown: stop.subscribe(),
         });
-        api.load_services();
         let discovery = discovery::Discovery::new(&config.advertise.to_string());
         let app = Arc::new(app::App::new(
             api,
             discovery,
             config.access,
+            config.advertise,
+            gate,
             ready.subscribe(),
-        )?);
+        ));
         let trust = signal::Sender::new(());
         let reload = reloadable(&door, &app, &trust);
         Ok(Server {
@@ -222,12 +257,7 @@ fn reloadable(
     reload.add("the serving certificate", door.files(), move || {
         front.reload().map_err(|e| e.to_string())
     });
-    if let Some(file) = app.access.authentication.client_ca_file.clone() {
-        let (app, files) = (Arc::clone(app), vec![file.clone()]);
-        reload.add("the CAs of client certificates", files, move || {
-            app.clients.reload(&file).map_err(|e| e.to_string())
-        });
-    }
+    app.api.authenticator.reload(&reload);
     let authentication = &app.access.authentication;
     let proxies = authentication.request_header.iter();
     let authorities: Vec<_> = (authentication.client_ca_file.iter().cloned())

@@ -46,6 +46,18 @@ struct NameLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLabels {
+    flow_schema: String,
+    priority_level: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelLabel {
+    priority_level: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabel {
     resource: String,
 }
@@ -86,6 +98,9 @@ pub(crate) struct Metrics {
     size: Gauge,
     client_certificates: Histogram,
     expiries: Family<NameLabel, Gauge>,
+    refused: Family<FlowLabels, Counter>,
+    executing: Family<LevelLabel, Gauge>,
+    queued: Family<LevelLabel, Gauge>,
     resident: Gauge,
     cpu: Gauge<f64, AtomicU64>,
 }
@@ -102,6 +117,9 @@ impl Default for Metrics {
             size: Gauge::default(),
             client_certificates: Histogram::new(CERTIFICATE_BUCKETS),
             expiries: Family::default(),
+            refused: Family::default(),
+            executing: Family::default(),
+            queued: Family::default(),
             resident: Gauge::default(),
             cpu: Gauge::default(),
             registry: Registry::default(),
@@ -115,6 +133,21 @@ impl Default for Metrics {
             "apiserver_request_duration_seconds",
             "Latency of requests",
             metrics.durations.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_rejected_requests",
+            "Requests that got no turn",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_executing_seats",
+            "Seats in use, by priority level",
+            metrics.executing.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_inqueue_requests",
+            "Requests waiting for a turn, by priority level",
+            metrics.queued.clone(),
         );
         registry.register(
             "apiserver_current_inflight_requests",
@@ -188,6 +221,28 @@ impl Metrics {
         self.inflight
             .get_or_create(&KindLabel { request_kind })
             .clone()
+    }
+
+    /// Notes a request that got no turn.
+    pub(crate) fn refused(&self, class: &fairness::Class, why: fairness::Refused) {
+        let labels = FlowLabels {
+            flow_schema: class.schema.to_string(),
+            priority_level: class.level.to_string(),
+            reason: why.as_str(),
+        };
+        self.refused.get_or_create(&labels).inc();
+    }
+
+    /// Notes who sits and waits: level, seats in use, requests waiting.
+    pub(crate) fn turns(&self, counts: Vec<(std::sync::Arc<str>, u32, usize)>) {
+        for (level, used, waiting) in counts {
+            let label = LevelLabel {
+                priority_level: level.to_string(),
+            };
+            self.executing.get_or_create(&label).set(i64::from(used));
+            let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+            self.queued.get_or_create(&label).set(waiting);
+        }
     }
 
     /// Notes a request made with a certificate that has so many seconds left.
