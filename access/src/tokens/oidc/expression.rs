@@ -170,7 +170,7 @@ fn joined(nodes: &[Node], variables: &Variables<'_>) -> Result<String, String> {
 /// Whether any condition is `wanted`. As in CEL, one that is decides even where others cannot be told.
 fn any(nodes: &[Node], variables: &Variables<'_>, wanted: bool) -> Result<bool, String> {
     let truths: Vec<_> = nodes.iter().map(|node| node.truth(variables)).collect();
-    if truths.iter().any(|truth| *truth == Ok(wanted)) {
+    if truths.contains(&Ok(wanted)) {
         return Ok(true);
     }
     truths
