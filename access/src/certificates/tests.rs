@@ -75,7 +75,7 @@ fn a_certificate_names_its_user_groups_and_uid() {
     let der = ca.sign(&jane());
     let user = ca
         .trusted()
-        .authenticate(&[der.clone()], at(0))
+        .authenticate(std::slice::from_ref(&der), at(0))
         .unwrap()
         .unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "u-1"));
@@ -164,7 +164,12 @@ fn intermediates_lead_to_an_authority_and_a_bundle_has_several() {
             .unwrap()
             .is_ok()
     );
-    assert!(bundle.authenticate(&[own.clone()], at(0)).unwrap().is_err());
+    assert!(
+        bundle
+            .authenticate(std::slice::from_ref(&own), at(0))
+            .unwrap()
+            .is_err()
+    );
     assert!(
         other
             .trusted()

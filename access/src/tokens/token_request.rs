@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Objects;
 use super::claims::shifted;
 use super::service_account::{Binding, Grant, Issuer, Ref, credential_id};
-pub use refusal::Refusal;
+pub use refusal::{Details, Refusal};
 
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;

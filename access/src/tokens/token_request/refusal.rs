@@ -15,10 +15,32 @@ pub struct Refusal {
     pub reason: &'static str,
     /// `message` of the Status.
     pub message: String,
-    /// `details.name`, `details.group` and `details.kind`, where the Status has details.
-    pub details: Option<(String, &'static str, String)>,
-    /// `details.causes`: reason, message and field.
+    /// `details`, where the Status has any.
+    pub details: Option<Box<Details>>,
+}
+
+/// What a refusal is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Name of the object.
+    pub name: String,
+    /// Its group.
+    pub group: &'static str,
+    /// Its kind, or its plural where the object was not found.
+    pub kind: String,
+    /// Causes: reason, message and field.
     pub causes: Vec<(&'static str, String, &'static str)>,
+}
+
+impl Details {
+    fn of(name: &str, group: &'static str, kind: &str) -> Details {
+        Details {
+            name: name.into(),
+            group,
+            kind: kind.into(),
+            causes: Vec::new(),
+        }
+    }
 }
 
 impl Refusal {
@@ -28,12 +50,11 @@ impl Refusal {
             reason,
             message,
             details: None,
-            causes: Vec::new(),
         }
     }
 
     pub(super) fn not_found(plural: &str, name: &str) -> Refusal {
-        let details = Some((name.into(), "", plural.into()));
+        let details = Some(Box::new(Details::of(name, "", plural)));
         Refusal {
             details,
             ..Refusal::plain(404, "NotFound", format!("{plural} {name:?} not found"))
@@ -48,8 +69,10 @@ impl Refusal {
         let cause = format!("Invalid value: {value}: {detail}");
         let message = format!("{KIND}.{GROUP} {name:?} is invalid: {field}: {cause}");
         Refusal {
-            details: Some((name.into(), GROUP, KIND.into())),
-            causes: vec![("FieldValueInvalid", cause, field)],
+            details: Some(Box::new(Details {
+                causes: vec![("FieldValueInvalid", cause, field)],
+                ..Details::of(name, GROUP, KIND)
+            })),
             ..Refusal::plain(422, "Invalid", message)
         }
     }
@@ -93,7 +116,7 @@ impl Refusal {
         let dot = if group.is_empty() { "" } else { "." };
         let message =
             format!("Operation cannot be fulfilled on {kind}{dot}{group} {name:?}: {why}");
-        let details = Some((name.into(), group, kind.into()));
+        let details = Some(Box::new(Details::of(name, group, kind)));
         Refusal {
             details,
             ..Refusal::plain(409, "Conflict", message)
@@ -104,7 +127,10 @@ impl Refusal {
         let cause = format!("failed to generate token: {why}");
         let message = format!("Internal error occurred: {cause}");
         Refusal {
-            causes: vec![("", cause, "")],
+            details: Some(Box::new(Details {
+                causes: vec![("", cause, "")],
+                ..Details::default()
+            })),
             ..Refusal::plain(500, "InternalError", message)
         }
     }

@@ -236,6 +236,18 @@ fn refusals_are_upstreams() {
             (code, reason, message)
         );
     }
+    let short = ask(json!({"spec": {"expirationSeconds": 1}}))
+        .map(|_| ())
+        .unwrap_err();
+    let details = short.details.unwrap();
+    assert_eq!(
+        (details.group, details.kind.as_str()),
+        ("authentication.k8s.io", "TokenRequest")
+    );
+    assert_eq!(
+        (details.causes[0].0, details.causes[0].2),
+        ("FieldValueInvalid", "spec.expirationSeconds")
+    );
     let missing = ask_of(&requests(), "nobody", json!({}), &world())
         .map(|_| ())
         .unwrap_err();
