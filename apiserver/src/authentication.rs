@@ -28,8 +28,8 @@ use crate::settings::{self, Authentication};
 use crate::status::{ApiError, Result};
 use crate::stored::Stored;
 
-pub(crate) use accounts::Accounts;
-pub(crate) use issuers::Issuers;
+use accounts::Accounts;
+use issuers::Issuers;
 
 /// Everything that can prove who asks.
 #[derive(Debug)]
@@ -110,6 +110,12 @@ impl Authenticator {
                 own.read_proxies().map_err(|e| e.to_string())
             });
         }
+        if let Some(file) = &self.settings.configuration_file {
+            let own = Arc::clone(self);
+            reload.add("the issuers of tokens", vec![file.clone()], move || {
+                own.issuers.read().map_err(|e| e.to_string())
+            });
+        }
         let own = Arc::clone(self);
         let files = self.accounts.files();
         reload.add("the keys of service accounts", files, move || {
@@ -151,10 +157,7 @@ impl Authenticator {
             }
         }
         match !refused
-            && self
-                .issuers
-                .anonymous(&self.settings.anonymous)
-                .allows(path)
+            && self.issuers.anonymous(path)
         {
             true => Ok(Identified {
                 user: Arc::new(User::anonymous()),

@@ -116,12 +116,13 @@ impl Api {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
 fn refused(refusal: Refusal) -> ApiError {
     let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let details = refusal.details.as_ref();
-    let details = details.map(|(name, group, kind)| (name.as_str(), *group, kind.as_str()));
+    let about = refusal.details.as_deref();
+    let details = about.map(|d| (d.name.as_str(), d.group, d.kind.as_str()));
     let error = ApiError::answer(code, refusal.reason, refusal.message.clone(), details);
-    let causes = refusal.causes.into_iter();
+    let causes = about.into_iter().flat_map(|d| d.causes.clone());
     causes.fold(error, |error, (reason, message, field)| {
         error.cause(reason, message, field)
     })
