@@ -29,6 +29,10 @@ const COUNT_AGAIN: Duration = Duration::from_secs(300);
 /// How soon a quota is counted again that counts what nobody watches.
 const COUNT_UNWATCHED: Duration = Duration::from_secs(10);
 
+/// How soon a quota is counted again that gave something back: an object that was charged and not yet
+/// stored when the objects were listed is then seen.
+const COUNT_FREED: Duration = Duration::from_secs(1);
+
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
@@ -59,7 +63,9 @@ async fn sync(client: kube::Client, actor: Actor, key: ObjectKey) -> Synced {
             objects.insert(resource.clone(), items(list));
         }
     }
+    let mut freed = false;
     if let Some(status) = quota::next_status(&quota, &objects, Timestamp::now()) {
+        freed = quota::gives_back(&quota["status"], &status);
         quota["status"] = status;
         let quota: ResourceQuota =
             serde_json::from_value(quota).map_err(|e| SyncError::Other(e.to_string()))?;
@@ -68,9 +74,11 @@ async fn sync(client: kube::Client, actor: Actor, key: ObjectKey) -> Synced {
             written => written?,
         };
     }
-    Ok(End::After(match tracked.iter().all(noticing::is_watched) {
-        true => COUNT_AGAIN,
-        false => COUNT_UNWATCHED,
+    let watched = tracked.iter().all(noticing::is_watched);
+    Ok(End::After(match (freed, watched) {
+        (true, _) => COUNT_FREED,
+        (false, true) => COUNT_AGAIN,
+        (false, false) => COUNT_UNWATCHED,
     }))
 }
 

@@ -12,7 +12,7 @@ mod recount;
 pub use charge::{Write, charge};
 pub use measure::{GroupResource, Measure};
 pub use pods::is_charged as pod_is_charged;
-pub use recount::{next_status, tracked_resources};
+pub use recount::{gives_back, next_status, tracked_resources};
 
 use kinds::pod_resources::{self, Amounts};
 use kube_kit::selector::{Operator, Requirement};

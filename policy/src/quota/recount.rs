@@ -61,6 +61,14 @@ pub fn next_status(
     (!settled).then(|| json!({ "hard": amounts_to_value(&hard), "used": amounts_to_value(&used) }))
 }
 
+/// Whether a new status shows less used than the old one somewhere.
+pub fn gives_back(old: &Value, new: &Value) -> bool {
+    let new = amounts_in(&new["used"]);
+    let old = amounts_in(&old["used"]);
+    old.iter()
+        .any(|(name, before)| new.get(name).is_some_and(|now| now < before))
+}
+
 fn usage(
     hard: &Amounts,
     scopes: &[Requirement],

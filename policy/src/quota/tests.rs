@@ -285,3 +285,11 @@ fn a_namespace_is_counted_from_its_objects() {
     settled["status"] = status;
     assert_eq!(next_status(&settled, &objects, now()), None);
 }
+
+#[test]
+fn a_status_gives_back_when_an_amount_falls() {
+    let status = |cpu: &str, pods: &str| json!({ "used": { "cpu": cpu, "pods": pods } });
+    assert!(gives_back(&status("1", "2"), &status("900m", "3")));
+    assert!(!gives_back(&status("1", "2"), &status("1000m", "3")));
+    assert!(!gives_back(&json!({}), &status("0", "0")));
+}
