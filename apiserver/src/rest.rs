@@ -66,7 +66,7 @@ pub(crate) struct User {
 }
 
 /// One request to a resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     /// The resource.
     pub(crate) resource: &'static Resource,
