@@ -244,14 +244,10 @@ impl App {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,
             };
-            let asked = crate::deadline::asked(&call.query).ok().flatten();
-            let limit = asked.map_or(limit, |asked| asked.min(limit));
-            let timed = tokio::time::timeout(limit, self.answer(&mut call, body, class));
-            timed.await.unwrap_or_else(|_| {
-                Err(ApiError::timeout(
-                    "request did not complete within the allotted timeout",
-                ))
-            })
+            match crate::deadline::asked(&call.query).ok().flatten() {
+                Some(asked) => self.detached(&call, body, class, limit, asked).await,
+                None => in_time(limit, self.answer(&mut call, body, class)).await,
+            }
         };
         let code = outcome
             .as_ref()
@@ -268,6 +264,23 @@ impl App {
             warn(answer.headers_mut(), &[text.to_owned()]);
         }
         answer
+    }
+
+    // A client that has no patience must not make the server drop a write halfway, with addresses taken
+    // and not given back: the work goes on to its own end, as upstream's does.
+    async fn detached(
+        self: &Arc<Self>,
+        call: &Call,
+        body: Incoming,
+        class: &Class,
+        limit: Duration,
+        asked: Duration,
+    ) -> Result<Reply> {
+        let (app, mut call, class) = (Arc::clone(self), call.clone(), class.clone());
+        let work = async move { in_time(limit, app.answer(&mut call, body, &class)).await };
+        let work =
+            tokio::spawn(work).map(|done| done.unwrap_or_else(|e| Err(ApiError::internal(e))));
+        in_time(asked.min(limit), work).await
     }
 
     async fn answer(&self, call: &mut Call, body: Incoming, class: &Class) -> Result<Reply> {
@@ -302,6 +315,14 @@ impl App {
         }
         Ok(reply)
     }
+}
+
+async fn in_time(limit: Duration, work: impl Future<Output = Result<Reply>>) -> Result<Reply> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(ApiError::timeout(
+            "request did not complete within the allotted timeout",
+        ))
+    })
 }
 
 /// One watch in the gauge, for as long as it lives.

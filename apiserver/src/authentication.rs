@@ -156,9 +156,7 @@ impl Authenticator {
                 Err(why) => refused = self.note(peer, &why),
             }
         }
-        match !refused
-            && self.issuers.anonymous(path)
-        {
+        match !refused && self.issuers.anonymous(path) {
             true => Ok(Identified {
                 user: Arc::new(User::anonymous()),
                 certificate_left: None,

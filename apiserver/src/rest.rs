@@ -68,7 +68,7 @@ pub(crate) struct Api {
 }
 
 /// One request to a resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     /// The resource.
     pub(crate) resource: &'static Resource,

@@ -1,6 +1,6 @@
 //! What a plugin is told about a write.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use access::User;
 use kinds::resources::Resource;
@@ -108,8 +108,8 @@ pub(super) fn text<'o>(object: &'o Value, field: &str) -> &'o str {
 }
 
 /// Warnings that a request has gathered; each is told once, however often a write is tried.
-#[derive(Debug, Default)]
-pub(crate) struct Warnings(Mutex<Vec<String>>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
     /// Adds one.
