@@ -1,98 +1,146 @@
-//! Admission: what may enter, decided after defaulting and before validation.
+//! Admission: what may enter, and in which shape.
 //!
-//! Today one plugin stands here, NamespaceLifecycle, because nothing else keeps objects out of
-//! namespaces that do not exist. More plugins join as rows of [`PLUGINS`].
+//! ```text
+//! decode ─► defaults ─► mutate (every plugin, in order) ─► strategy, validation ─► validate (in order) ─► store
+//! ```
+//!
+//! A plugin is one module and one row of [`PLUGINS`]. A row says first whether the plugin cares at all,
+//! so a write that concerns nobody costs a walk over the table and nothing else.
+
+mod attributes;
+mod certificate_request;
+mod limit_ranger;
+mod lookup;
+mod namespace_lifecycle;
+mod node_restriction;
+mod pod_references;
+mod pod_security;
+mod requester;
+mod resource_quota;
+mod service_account;
+mod settings;
+mod shape;
+#[cfg(test)]
+mod trial;
+
+pub(crate) use attributes::{Attributes, Operation, Warnings};
+pub(crate) use requester::stamp_requester;
+pub(crate) use settings::AdmissionSettings;
 
 use futures::future::BoxFuture;
-use kinds::resources::{self, Resource};
 use serde_json::Value;
 
 use crate::rest::{Api, Call};
-use crate::status::{ApiError, Result};
+use crate::status::Result;
 
-/// A write on its way in.
-#[derive(Debug)]
-pub(crate) struct Attributes<'a> {
-    /// The request.
-    pub(crate) call: &'a Call,
-    /// `create` or `update`.
-    pub(crate) verb: &'a str,
+/// May change the object. A delete has no object: plugins see `Value::Null`.
+type Mutate = for<'a> fn(&'a Api, &'a Attributes<'a>, &'a mut Value) -> BoxFuture<'a, Result<()>>;
+/// May only refuse. A delete has no object.
+type Validate =
+    for<'a> fn(&'a Api, &'a Attributes<'a>, Option<&'a Value>) -> BoxFuture<'a, Result<()>>;
+
+/// One plugin.
+pub(crate) struct Plugin {
+    /// Upstream's name.
+    name: &'static str,
+    /// Whether the plugin wants to see a write; cheap, and asked for every one.
+    handles: fn(&Attributes<'_>) -> bool,
+    /// Its part before validation.
+    mutate: Option<Mutate>,
+    /// Its part after validation.
+    validate: Option<Validate>,
 }
 
-type Plugin = for<'a> fn(&'a Api, &'a Attributes<'a>, &'a mut Value) -> BoxFuture<'a, Result<()>>;
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
 
 /// The plugins in upstream's order (`pkg/kubeapiserver/options/plugins.go`).
-const PLUGINS: &[(&str, Plugin)] = &[("NamespaceLifecycle", |api, attributes, object| {
-    Box::pin(namespace_lifecycle(api, attributes, object))
-})];
+///
+/// Webhooks and CEL policies go where their names stand in comments.
+const PLUGINS: &[Plugin] = &[
+    namespace_lifecycle::PLUGIN,
+    limit_ranger::PLUGIN,
+    service_account::PLUGIN,
+    node_restriction::PLUGIN,
+    // TaintNodesByCondition
+    pod_security::PLUGIN,
+    // Priority, DefaultTolerationSeconds
+    // MutatingAdmissionPolicy, MutatingAdmissionWebhook
+    // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
+    resource_quota::PLUGIN,
+];
 
-/// Namespaces that cannot be deleted.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// The plugins that are switched on, in order.
+#[derive(Debug)]
+pub(crate) struct Chain(Vec<&'static Plugin>);
 
-/// Runs every plugin over an object.
-pub(crate) async fn admit(
+impl Chain {
+    /// The chain that settings ask for.
+    pub(crate) fn new(settings: &AdmissionSettings) -> Chain {
+        let on = PLUGINS.iter().filter(|p| settings.is_on(p.name));
+        Chain(on.collect())
+    }
+}
+
+/// The phase before validation: plugins may change the object.
+pub(crate) async fn mutate(
     api: &Api,
     attributes: &Attributes<'_>,
     object: &mut Value,
 ) -> Result<()> {
-    for (_, plugin) in PLUGINS {
-        plugin(api, attributes, object).await?;
+    for plugin in &api.admission.0 {
+        if let Some(mutate) = plugin.mutate
+            && (plugin.handles)(attributes)
+        {
+            mutate(api, attributes, object).await?;
+        }
     }
     Ok(())
 }
 
-/// Whether an object may be deleted.
-pub(crate) fn admit_delete(resource: &Resource, name: &str) -> Result<()> {
-    if resource.kind == "Namespace" && IMMORTAL.contains(&name) {
-        return Err(ApiError::forbidden(
-            resource,
-            name,
-            "this namespace may not be deleted",
-        ));
-    }
-    Ok(())
-}
-
-async fn namespace_lifecycle(
+/// The phase after validation and before the store: plugins may only refuse.
+pub(crate) async fn validate(
     api: &Api,
     attributes: &Attributes<'_>,
-    object: &mut Value,
+    object: Option<&Value>,
 ) -> Result<()> {
-    let call = attributes.call;
-    if attributes.verb != "create" || !call.resource.namespaced || call.resource.is_virtual {
-        return Ok(());
+    for plugin in &api.admission.0 {
+        if let Some(validate) = plugin.validate
+            && (plugin.handles)(attributes)
+        {
+            validate(api, attributes, object).await?;
+        }
     }
-    let namespaces = resources::find("", "v1", "namespaces").expect("in the table");
-    let namespace = api
-        .must_fetch(namespaces, "", call.path.namespace())
-        .await?
-        .value();
-    if namespace["metadata"].get("deletionTimestamp").is_none() {
-        return Ok(());
-    }
-    let name = call.path.namespace();
-    let why =
-        format!("unable to create new content in namespace {name} because it is being terminated");
-    let message = format!("namespace {name} is being terminated");
-    Err(ApiError::forbidden(
-        call.resource,
-        object["metadata"]["name"].as_str().unwrap_or_default(),
-        &why,
-    )
-    .cause("NamespaceTerminating", message, "metadata.namespace"))
+    Ok(())
 }
 
-/// A certificate request carries who asked for it, whatever the client wrote there.
-pub(crate) fn stamp_requester(call: &Call, object: &mut Value) {
-    if call.resource.kind != "CertificateSigningRequest" {
-        return;
-    }
-    let Some(spec) = object["spec"].as_object_mut() else {
-        return;
+/// Both phases of a write that has no object of its own to change: a delete.
+pub(crate) async fn delete(api: &Api, call: &Call, old: &Value, dry_run: bool) -> Result<()> {
+    let attributes = Attributes {
+        call,
+        operation: Operation::Delete,
+        subresource: "",
+        name: attributes::text(old, "name"),
+        old: Some(old),
+        dry_run,
     };
-    for field in ["username", "uid", "groups", "extra"] {
-        spec.remove(field);
-    }
-    spec.insert("username".into(), call.user.name.as_str().into());
-    spec.insert("groups".into(), call.user.groups.as_slice().into());
+    mutate(api, &attributes, &mut Value::Null).await?;
+    validate(api, &attributes, None).await
+}
+
+/// Both phases of a request that opens a stream to a node.
+pub(crate) async fn connect(api: &Api, call: &Call, subresource: &str) -> Result<()> {
+    let attributes = Attributes {
+        call,
+        operation: Operation::Connect,
+        subresource,
+        name: call.path.name(),
+        old: None,
+        dry_run: false,
+    };
+    mutate(api, &attributes, &mut Value::Null).await?;
+    validate(api, &attributes, None).await
 }

@@ -1,13 +1,18 @@
 //! The objects every cluster has from its first second on.
 
+mod policy;
+pub(crate) mod trust;
+
 use std::net::SocketAddr;
 
-use futures::future::{try_join, try_join_all};
+use futures::future::{try_join, try_join_all, try_join3};
 use kinds::resources::{self, GroupVersion, Resource};
+use objects::managed;
 use serde_json::{Value, json};
 use store::{Change, Expect};
 
 use crate::rest::Api;
+use crate::settings::Authentication;
 use crate::status::{ApiError, Result};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -28,14 +33,25 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 
 /// Creates what is missing and mends what belongs to this server. The objects do not depend on each
 /// other, so they are written together and share a commit.
-pub(crate) async fn run(api: &Api, address: SocketAddr) -> Result<()> {
+pub(crate) async fn run(
+    api: &Api,
+    address: SocketAddr,
+    authentication: &Authentication,
+) -> Result<()> {
     let objects = namespaces()
         .chain(priority_classes())
         .chain(std::iter::once(service_range(api)))
         .chain(api_services(api))
         .chain(own_service(api, address));
-    try_join_all(objects.map(|(group, plural, object)| ensure(api, group, plural, object))).await?;
-    own_endpoints(api, address).await
+    let basic = objects.map(|(group, plural, object)| ensure(api, group, plural, object));
+    try_join3(try_join_all(basic), fairness(api), policy::reconcile(api)).await?;
+    api.services.audit(api).await?;
+    try_join(
+        own_endpoints(api, address),
+        trust::publish(api, authentication),
+    )
+    .await?;
+    Ok(())
 }
 
 /// Group, plural and object.
@@ -64,7 +80,8 @@ fn priority_classes() -> impl Iterator<Item = Wanted> {
 }
 
 fn service_range(api: &Api) -> Wanted {
-    let ready = json!({"type": "Ready", "status": "True", "reason": "", "message": "the range is in use",
+    let ready = json!({"type": "Ready", "status": "True", "reason": "",
+        "message": "Kubernetes default Service CIDR is ready",
         "lastTransitionTime": api.clock.seconds()});
     let range = json!({"metadata": {"name": "kubernetes"},
         "spec": {"cidrs": [api.services.cidr().to_string()]}, "status": {"conditions": [ready]}});
@@ -82,13 +99,45 @@ fn api_services(api: &Api) -> impl Iterator<Item = Wanted> {
             spec["group"] = gv.group.into();
         }
         let available = json!({"type": "Available", "status": "True", "reason": "Local",
-            "message": "served by this API server itself", "lastTransitionTime": api.clock.seconds()});
+            "message": "Local APIServices are always available", "lastTransitionTime": api.clock.seconds()});
         let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"});
         let name = format!("{}.{}", gv.version, gv.group);
         let object = json!({"metadata": {"name": name, "labels": labels}, "spec": spec,
             "status": {"conditions": [available]}});
         ("apiregistration.k8s.io", "apiservices", object)
     })
+}
+
+/// Flow schemas and priority levels; their specs follow upstream's for as long as nobody says otherwise.
+async fn fairness(api: &Api) -> Result<()> {
+    const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+    const AUTOUPDATE: &str = "/metadata/annotations/apf.kubernetes.io~1autoupdate-spec";
+    let each = fairness::objects()
+        .into_iter()
+        .map(async |(plural, mut object)| {
+            if plural == "flowschemas" {
+                object["status"] = json!({"conditions": [found(api, &object)]});
+            }
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let resource = resource(GROUP, plural)?;
+            let collection = api.collection(resource)?;
+            let existing = api.fetch(collection, &collection.key("", name)).await?;
+            match existing.map(|e| e.value()) {
+                Some(own) if own.pointer(AUTOUPDATE).is_none_or(|v| v != "true") => Ok(()),
+                _ => keep(api, GROUP, plural, object, "spec").await,
+            }
+        });
+    try_join_all(each).await?;
+    Ok(())
+}
+
+fn found(api: &Api, schema: &Value) -> Value {
+    let level = &schema["spec"]["priorityLevelConfiguration"]["name"];
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {level} and it exists"
+    );
+    json!({"type": "Dangling", "status": "False", "reason": "Found", "message": message,
+        "lastTransitionTime": api.clock.seconds()})
 }
 
 /// default/kubernetes: the API server as a service, and its address.
@@ -208,12 +257,56 @@ async fn keep(api: &Api, group: &str, plural: &str, object: Value, field: &str) 
     Ok(())
 }
 
-fn complete(api: &Api, resource: &Resource, mut object: Value) -> Value {
+/// An object that the server makes for itself, as it is stored: whole, and owned by the server.
+pub(crate) fn complete(api: &Api, resource: &Resource, mut object: Value) -> Value {
     object["kind"] = resource.kind.into();
     object["apiVersion"] = resource.gv.to_string().into();
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
     object["metadata"]["creationTimestamp"] = api.clock.seconds().into();
-    objects::normalize::normalize(resource.ty, object)
+    let mut whole = objects::normalize::normalize(resource.ty, object)
         .expect("the objects in this file fit their types; a test boots with them")
-        .value
+        .value;
+    let entries = entries(api, resource, &whole);
+    if !entries.is_empty() {
+        whole["metadata"]["managedFields"] = entries.into();
+    }
+    whole
+}
+
+/// Who owns the fields of such an object: the server, in its two roles.
+fn entries(api: &Api, resource: &Resource, object: &Value) -> Vec<Value> {
+    // What allocation fills in has no owner.
+    const ALLOCATED: [&str; 2] = ["clusterIPs", "ipFamilies"];
+    let mut sent = object.clone();
+    if let Some(spec) = sent["spec"].as_object_mut() {
+        spec.retain(|name, _| !ALLOCATED.contains(&name.as_str()));
+    }
+    let (api_version, time) = (resource.gv.to_string(), api.clock.seconds());
+    let filter = crate::rest::tracked_fields(resource, "");
+    let request = managed::Request {
+        manager: "kube-apiserver",
+        api_version: &api_version,
+        kind: resource.kind,
+        subresource: "",
+        time: &time,
+        force: false,
+        reset: false,
+        filter: &filter,
+    };
+    managed::update(resource.ty, None, &mut sent, &request);
+    let created = sent["metadata"]["managedFields"].as_array().cloned();
+    let condition = (resource.kind == "ServiceCIDR").then(|| {
+        json!({
+            "manager": "kubernetes-service-cidr-controller", "operation": "Apply",
+            "apiVersion": api_version, "subresource": "status", "time": time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {
+                ".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {},
+            }}}},
+        })
+    });
+    condition
+        .into_iter()
+        .chain(created.into_iter().flatten())
+        .collect()
 }

@@ -1,5 +1,6 @@
 //! What is not a resource: discovery, OpenAPI, health, version, metrics.
 
+use access::tokens::discovery;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION,
     VARY,
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::app::{App, not_found_page, text_page};
 use crate::body::Body;
 use crate::discovery::Aggregated;
-use crate::negotiate::{self, Accepted};
+use crate::negotiate::{self, Accepted, Offer};
 use crate::request::Query;
 use crate::status::{ApiError, Result};
 use crate::view;
@@ -49,10 +50,28 @@ impl App {
             None => (&path[1..], None),
         };
         match (check, name) {
-            ("", None) => json_page(headers, &query, &json!({"paths": self.paths()})),
-            ("version", None) => json_page(headers, &query, &version()),
+            ("", None) => Ok(only_json_page(
+                headers,
+                &query,
+                &json!({"paths": self.paths()}),
+            )),
+            ("version", None) if !negotiate::takes_json(headers) => {
+                Err(ApiError::no_representation("application/json"))
+            }
+            ("version", None) => Ok(only_json_page(headers, &query, &version())),
             ("livez" | "readyz" | "healthz", name) => Ok(self.health(check, name, &query).await),
             ("metrics", None) => Ok(self.metrics_page().await),
+            (".well-known", Some("openid-configuration")) => {
+                let address = self.advertise.to_string();
+                Ok(issuer_page(
+                    self.api.authenticator.accounts.metadata(&address),
+                    "application/json",
+                ))
+            }
+            ("openid", Some("v1/jwks")) => Ok(issuer_page(
+                self.api.authenticator.accounts.key_set(),
+                discovery::KEYS_TYPE,
+            )),
             ("openapi", Some("v2")) => openapi_v2(headers),
             ("openapi", Some("v3")) => Ok(text_page(
                 StatusCode::OK,
@@ -86,6 +105,8 @@ impl App {
             "/healthz",
             "/livez",
             "/metrics",
+            "/.well-known/openid-configuration",
+            "/openid/v1/jwks",
             "/openapi/v2",
             "/openapi/v3",
             "/readyz",
@@ -115,6 +136,12 @@ impl App {
             .collections()
             .map(|c| (c.resource.qualified(), c.count()));
         let size = self.api.store.size().await.unwrap_or(0);
+        for (name, file) in &self.access.reported_certificates {
+            if let Some(at) = crate::identity::expiry(file) {
+                self.metrics.certificate_expires(name, at);
+            }
+        }
+        self.metrics.turns(self.gate.counts());
         let text = self.metrics.text(counts, size);
         text_page(
             StatusCode::OK,
@@ -141,6 +168,17 @@ impl App {
         }
         health_page(endpoint, &checks, only, query)
     }
+}
+
+// Whoever checks our tokens may keep these for a while, as upstream says.
+fn issuer_page(document: Option<String>, content_type: &'static str) -> Response<Body> {
+    let Some(document) = document else {
+        return not_found_page();
+    };
+    let mut page = text_page(StatusCode::OK, content_type, document);
+    let lifetime = HeaderValue::from_static(discovery::CACHE_CONTROL);
+    page.headers_mut().insert(CACHE_CONTROL, lifetime);
+    page
 }
 
 // A failing check is named; its reason goes to the log and not to strangers.
@@ -218,8 +256,19 @@ fn go_arch() -> &'static str {
     }
 }
 
+// These exist as JSON and in no other form, whatever else the client would take.
+fn only_json_page(headers: &HeaderMap, query: &Query, value: &Value) -> Response<Body> {
+    let accepted = Accepted {
+        format: negotiate::Format::Json,
+        ..negotiate::accept(headers, query.get("pretty"), Offer::Documents)
+            .unwrap_or(Accepted::JSON)
+    };
+    let bytes = view::encode(value, accepted);
+    text_page(StatusCode::OK, accepted.format.media_type(), bytes)
+}
+
 fn json_page(headers: &HeaderMap, query: &Query, value: &Value) -> Result<Response<Body>> {
-    let accepted = negotiate::accept(headers, query.get("pretty"), false).unwrap_or(Accepted::JSON);
+    let accepted = negotiate::accept(headers, query.get("pretty"), Offer::Documents)?;
     // What has no protobuf form is answered as JSON, and says so.
     let (format, bytes) = match (accepted.format, view::encode_protobuf(value)) {
         (negotiate::Format::Protobuf, Some(bytes)) => (accepted.format, bytes),

@@ -1,36 +1,43 @@
 //! The verbs on stored resources.
 //!
 //! Every write goes the same way: decode, default, let the field manager see it, let the kind prepare
-//! it, validate, store on condition that nothing changed meanwhile. Where admission plugins will stand
-//! is marked by [`Api::admit`].
+//! it, validate, store on condition that nothing changed meanwhile. Admission plugins may change the
+//! object before validation and refuse it after.
 
 mod create;
 mod delete;
 mod patch;
+mod questions;
 mod read;
+mod reviews;
 pub(crate) mod scale;
 mod subresources;
 mod update;
 
+pub(crate) use create::generate_name;
 pub(crate) use subresources::set_condition;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use access::User;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use kinds::resources::Resource;
 use objects::fieldset::{FieldPath, FieldSet};
 use objects::managed;
 use serde_json::Value;
-use store::Store;
+use store::{Change, Expect, Store, Written};
 
-use crate::admission::{self, Attributes};
+use crate::admission::{self, Attributes, Chain, Operation, Warnings};
+use crate::authentication::Authenticator;
+use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::codec::Expected;
 use crate::collection::Collection;
+use crate::negotiate::Offer;
 use crate::request::{Query, ResourcePath, WriteOptions};
 use crate::services::Services;
 use crate::status::{ApiError, Result};
@@ -50,17 +57,14 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     /// How long events live.
     pub(crate) event_ttl: std::time::Duration,
+    /// What may enter.
+    pub(crate) admission: Chain,
+    /// Who asks.
+    pub(crate) authenticator: Arc<Authenticator>,
+    /// Who may do what.
+    pub(crate) authorizer: Authorizer,
     /// Turns true when the server stops.
     pub(crate) shutdown: tokio::sync::watch::Receiver<bool>,
-}
-
-/// Who asks. Authentication fills it in.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct User {
-    /// Name.
-    pub(crate) name: String,
-    /// Groups.
-    pub(crate) groups: Vec<String>,
 }
 
 /// One request to a resource.
@@ -79,7 +83,9 @@ pub(crate) struct Call {
     /// The body.
     pub(crate) body: Bytes,
     /// Who asks.
-    pub(crate) user: User,
+    pub(crate) user: Arc<User>,
+    /// What the client should hear, whatever becomes of the request.
+    pub(crate) warnings: Warnings,
 }
 
 /// The answer to a request.
@@ -137,12 +143,20 @@ impl Call {
     }
 
     fn view(&self) -> Result<View> {
-        self.view_of(!self.resource.is_virtual)
+        let is_list = self.method == Method::GET && self.path.name.is_none();
+        let view = self.view_of(match (self.resource.is_virtual, is_list) {
+            (true, _) => Offer::Documents,
+            (false, true) => Offer::Lists,
+            (false, false) => Offer::Objects,
+        })?;
+        match self.is_watch() {
+            true => Ok(view),
+            false => view.suits(is_list),
+        }
     }
 
-    fn view_of(&self, transforms: bool) -> Result<View> {
-        let accepted =
-            crate::negotiate::accept(&self.headers, self.query.get("pretty"), transforms)?;
+    fn view_of(&self, offer: Offer) -> Result<View> {
+        let accepted = crate::negotiate::accept(&self.headers, self.query.get("pretty"), offer)?;
         let row_object = RowObject::parse(self.query.get("includeObject"))?;
         Ok(View {
             resource: self.resource,
@@ -298,9 +312,34 @@ impl Api {
             .ok_or_else(|| ApiError::not_found(resource, name))
     }
 
-    /// The place of admission: mutating plugins see the object before validation.
-    async fn admit(&self, call: &Call, verb: &str, object: &mut Value) -> Result<()> {
-        admission::admit(self, &Attributes { call, verb }, object).await
+    /// The first phase of admission for an object that is POSTed to a subresource or only answered.
+    async fn mutate_posted(&self, call: &Call, object: &mut Value) -> Result<()> {
+        let name = posted_name(call, object).to_owned();
+        admission::mutate(self, &posted(call, &name)?, object).await
+    }
+
+    /// The second phase of the same.
+    async fn validate_posted(&self, call: &Call, object: &Value) -> Result<()> {
+        let name = posted_name(call, object);
+        admission::validate(self, &posted(call, name)?, Some(object)).await
+    }
+
+    /// Writes an object. Where somebody decides by such objects (roles, tokens), the write is only done
+    /// once they know it: a permission that was taken away is gone when its taker hears so.
+    pub(crate) async fn commit(
+        &self,
+        collection: &Collection,
+        key: &str,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Written> {
+        let written = self.store.write(key, expect, change).await?;
+        if let Written::Done(revision) = written
+            && collection.decides()
+        {
+            self.cache.reach(revision).await?;
+        }
+        Ok(written)
     }
 
     /// Lets the field manager see a write that carries a whole object.
@@ -324,28 +363,14 @@ impl Api {
             reset: call.asks_for_reset(),
             filter: &filter,
         };
+        kinds::strategy::show_hidden_fields(call.resource, new);
         managed::update(call.resource.ty, live, new, &request);
-    }
-
-    /// Counts what existing services hold.
-    pub(crate) fn load_services(&self) {
-        let services = kinds::resources::find("", "v1", "services").expect("in the table");
-        let Ok(collection) = self.collection(services) else {
-            return;
-        };
-        let existing: Vec<Value> = collection
-            .objects("", None)
-            .objects
-            .iter()
-            .map(|(_, service)| service.value())
-            .collect();
-        self.services.load(existing.iter());
     }
 }
 
 // What an endpoint cannot own (upstream's reset fields): the status on the main resource, all but the
 // status on /status, and what the kind's strategy resets beyond that.
-fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
+pub(crate) fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
     let whole = kinds::strategy::resets_metadata_on_status(resource);
     let paths: &[&[&str]] = match (subresource, resource.kind) {
         ("", "CertificateSigningRequest") => &[&["spec"], &["status"]],
@@ -361,6 +386,24 @@ fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
         .map(|p| FieldPath::of_fields(p.iter().copied()))
         .collect();
     managed::Filter::Exclude(FieldSet::from_paths(&paths))
+}
+
+fn posted<'a>(call: &'a Call, name: &'a str) -> Result<Attributes<'a>> {
+    Ok(Attributes {
+        call,
+        operation: Operation::Create,
+        subresource: call.path.subresource.as_deref().unwrap_or_default(),
+        name,
+        old: None,
+        dry_run: call.write_options()?.dry_run,
+    })
+}
+
+fn posted_name<'a>(call: &'a Call, object: &'a Value) -> &'a str {
+    match call.path.name.as_deref() {
+        Some(name) => name,
+        None => text(object, "name"),
+    }
 }
 
 // Resources that clients are told to leave, in upstream's words.
@@ -409,12 +452,12 @@ fn as_invalid(resource: &Resource, object: &Value, errors: kinds::field::Errors)
         return Ok(());
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    Err(ApiError::invalid(
-        resource.gv.group,
-        resource.kind,
-        name,
-        &errors,
-    ))
+    // Both groups of events have one internal kind, and upstream names it as the core one.
+    let group = match (resource.gv.group, resource.kind) {
+        ("events.k8s.io", "Event") => "",
+        (group, _) => group,
+    };
+    Err(ApiError::invalid(group, resource.kind, name, &errors))
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -89,6 +89,25 @@ impl View {
         self.accepted == Accepted::JSON && self.resource.gv == self.resource.stored
     }
 
+    /// Refuses a list asked for as one object's metadata and one object asked for as a list's, in
+    /// upstream's words, which name its internal types.
+    pub(crate) fn suits(self, is_list: bool) -> Result<View> {
+        let Shape::Partial { list, .. } = self.accepted.shape else {
+            return Ok(self);
+        };
+        let package = self.resource.ty.get().name.split('.').next();
+        let ty = format!("*{}.{}", package.unwrap_or_default(), self.resource.kind);
+        match (list, is_list) {
+            (false, true) => Err(ApiError::wrong_transformation(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({ty}List)"
+            ))),
+            (true, false) => Err(ApiError::wrong_transformation(format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({ty})"
+            ))),
+            _ => Ok(self),
+        }
+    }
+
     /// The Content-Type of objects and lists.
     pub(crate) fn content_type(&self) -> &'static str {
         self.accepted.format.media_type()
@@ -110,7 +129,7 @@ impl View {
         let now = Timestamp::now();
         let shaped = match self.accepted.shape {
             Shape::Object => object,
-            Shape::Partial { version } => partial(&object, version),
+            Shape::Partial { version, .. } => partial(&object, version),
             Shape::Table { version } => {
                 let meta = ListMeta {
                     resource_version: revision_of(&object),
@@ -151,14 +170,20 @@ impl View {
             };
         }
         let (kind, api_version) = self.list_kind();
-        let items: Vec<Value> = items.iter().map(|i| self.item(i)).collect();
+        let items: Value = items.iter().map(|i| self.item(i)).collect();
+        // Upstream makes metadata lists item by item and leaves the list of none unmade.
+        let is_unmade = matches!(self.accepted.shape, Shape::Partial { .. });
+        let items = match items.as_array() {
+            Some(none) if none.is_empty() && is_unmade => Value::Null,
+            _ => items,
+        };
         let list = json!({"kind": kind, "apiVersion": api_version, "metadata": meta.value(), "items": items});
         encode(&list, self.accepted).into()
     }
 
     fn list_kind(&self) -> (String, String) {
         match self.accepted.shape {
-            Shape::Partial { version } => (
+            Shape::Partial { version, .. } => (
                 "PartialObjectMetadataList".into(),
                 format!("meta.k8s.io/{version}"),
             ),
@@ -172,7 +197,7 @@ impl View {
     // Items of typed lists carry no kind and apiVersion; those of metadata lists do, as upstream.
     fn item(&self, stored: &Stored) -> Value {
         let mut value = self.convert(stored.value());
-        if let Shape::Partial { version } = self.accepted.shape {
+        if let Shape::Partial { version, .. } = self.accepted.shape {
             return partial(&value, version);
         }
         if let Some(object) = value.as_object_mut() {
@@ -281,7 +306,7 @@ impl View {
         let object = self.convert(stored.value_at(revision));
         let shaped = match self.accepted.shape {
             Shape::Object => object,
-            Shape::Partial { version } => partial(&object, version),
+            Shape::Partial { version, .. } => partial(&object, version),
             Shape::Table { version } => {
                 let meta = ListMeta {
                     resource_version: revision,
@@ -318,7 +343,7 @@ impl View {
                 }
                 object
             }
-            Shape::Partial { version } => partial(&bare, version),
+            Shape::Partial { version, .. } => partial(&bare, version),
             Shape::Table { version } => {
                 let meta = ListMeta {
                     resource_version: revision,

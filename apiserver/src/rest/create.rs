@@ -7,6 +7,7 @@ use serde_json::Value;
 use store::{Change, Expect, Written};
 
 use super::{Api, Call, Reply, check_create, text, to_stored};
+use crate::admission::{self, Attributes, Operation};
 use crate::codec;
 use crate::collection::Collection;
 use crate::request::WriteOptions;
@@ -60,14 +61,22 @@ impl Api {
         if object["metadata"].get("managedFields").is_none() || call.method != http::Method::PATCH {
             self.track(call, options, "", None, &mut object);
         }
+        let name = text(&object, "name").to_owned();
+        let attributes = Attributes {
+            call,
+            operation: Operation::Create,
+            subresource: "",
+            name: &name,
+            old: None,
+            dry_run: options.dry_run,
+        };
+        admission::mutate(self, &attributes, &mut object).await?;
+        crate::escalation::check(&self.authorizer, call, &object, None)?;
         let generated =
             text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };
         let collection = self.collection(call.resource)?;
-        let (name, prefix) = (
-            text(&object, "name").to_owned(),
-            text(&object, "generateName").to_owned(),
-        );
+        let prefix = text(&object, "generateName").to_owned();
         for attempt in 1..=attempts {
             let mut candidate = if attempt == attempts {
                 std::mem::take(&mut object)
@@ -77,9 +86,9 @@ impl Api {
             if generated {
                 candidate["metadata"]["name"] = generate_name(&prefix).into();
             }
-            self.finish(call, &mut candidate).await?;
+            self.finish(call, &mut candidate);
             let told = kinds::warnings::of(call.resource, &candidate, None);
-            if let Some(stored) = self.insert(call, collection, candidate, options).await? {
+            if let Some(stored) = self.insert(&attributes, collection, candidate).await? {
                 warnings.extend(told);
                 return Ok(stored);
             }
@@ -124,31 +133,29 @@ impl Api {
         Ok(())
     }
 
-    async fn finish(&self, call: &Call, object: &mut Value) -> Result<()> {
+    fn finish(&self, call: &Call, object: &mut Value) {
         object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
         object["metadata"]["creationTimestamp"] = self.clock.seconds().into();
-        self.admit(call, "create", object).await?;
         strategy::prepare_create(call.resource, object);
-        crate::admission::stamp_requester(call, object);
-        Ok(())
+        admission::stamp_requester(call, object);
     }
 
     async fn insert(
         &self,
-        call: &Call,
+        attributes: &Attributes<'_>,
         collection: &Collection,
         object: Value,
-        options: &WriteOptions,
     ) -> Result<Option<Stored>> {
+        let (call, dry_run) = (attributes.call, attributes.dry_run);
         let mut object = super::normal_form(call.resource, object)?;
         self.services.prepare(call.resource, &mut object, None);
         check_create(call.resource, &object)?;
         let lease = self
             .services
-            .allocate(self, call.resource, &mut object, None, options.dry_run)
+            .allocate(self, call.resource, &mut object, None, dry_run)
             .await?;
-        let outcome = self.put_new(call, collection, &object, options).await;
-        if !matches!(outcome, Ok(Some(_))) || options.dry_run {
+        let outcome = self.put_new(attributes, collection, &object).await;
+        if !matches!(outcome, Ok(Some(_))) || dry_run {
             self.services.give_back(self, lease).await;
         }
         outcome
@@ -156,14 +163,15 @@ impl Api {
 
     async fn put_new(
         &self,
-        call: &Call,
+        attributes: &Attributes<'_>,
         collection: &Collection,
         object: &Value,
-        options: &WriteOptions,
     ) -> Result<Option<Stored>> {
+        let call = attributes.call;
+        admission::validate(self, attributes, Some(object)).await?;
         let key = collection.key(text(object, "namespace"), text(object, "name"));
         let value = collection.form.encode(&to_stored(call.resource, object));
-        if options.dry_run {
+        if attributes.dry_run {
             let taken = self.store.get(&key).await?.is_some();
             return match taken {
                 true => Ok(None),
@@ -177,8 +185,8 @@ impl Api {
         }
         let ttl = (call.resource.kind == "Event").then_some(self.event_ttl);
         match self
-            .store
-            .write(
+            .commit(
+                collection,
                 &key,
                 Expect::Absent,
                 Change::Put {
@@ -199,7 +207,8 @@ impl Api {
     }
 }
 
-fn generate_name(prefix: &str) -> String {
+/// A name that begins with a prefix and that is hardly ever taken.
+pub(crate) fn generate_name(prefix: &str) -> String {
     let mut rng = rand::rng();
     let cut: String = prefix.chars().take(MAX_PREFIX).collect();
     let suffix = (0..5).map(|_| *SUFFIX_ALPHABET.choose(&mut rng).unwrap_or(&b'x') as char);

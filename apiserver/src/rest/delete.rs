@@ -17,7 +17,7 @@ use crate::request::{self, ListOptions};
 use crate::select::Selection;
 use crate::status::{self, ApiError, Result};
 use crate::stored::Stored;
-use crate::view::{ListMeta, View};
+use crate::view::View;
 use crate::{list, view};
 
 const ORPHAN: &str = "orphan";
@@ -320,7 +320,13 @@ impl Api {
         let view = call.view()?;
         let options = DeleteOptions::parse(call)?;
         let deleted = self
-            .delete_object(call.resource, call.namespace(), call.path.name(), &options)
+            .delete_object(
+                call.resource,
+                call.namespace(),
+                call.path.name(),
+                &options,
+                Some(call),
+            )
             .await?;
         let mut reply = self.deleted_reply(&view, &options, &deleted);
         if call.resource.kind == "Job" && options.propagation.is_none() {
@@ -347,15 +353,16 @@ impl Api {
         Reply::new(code, view, view::encode(&status, accepted).into())
     }
 
-    /// Deletes one object, or marks it as dying.
+    /// Deletes one object, or marks it as dying. Admission is asked on behalf of `by`; what the server
+    /// does as part of something that was admitted already goes by nobody.
     pub(super) async fn delete_object(
         &self,
         resource: &'static Resource,
         namespace: &str,
         name: &str,
         options: &DeleteOptions,
+        by: Option<&Call>,
     ) -> Result<Deleted> {
-        crate::admission::admit_delete(resource, name)?;
         let collection = self.collection(resource)?;
         let key = collection.key(namespace, name);
         for _ in 0..ATTEMPTS {
@@ -364,6 +371,9 @@ impl Api {
             let object = current.value();
             options.check(resource, &object)?;
             let plan = plan(resource, &object, options, self.clock.now());
+            if let Some(call) = by.filter(|_| plan != Plan::Keep) {
+                crate::admission::delete(self, call, &object, options.dry_run).await?;
+            }
             if options.dry_run {
                 let removed = plan == Plan::Remove;
                 let stored = match plan {
@@ -402,7 +412,7 @@ impl Api {
                     )
                 }
             };
-            if let Written::Done(revision) = self.store.write(&key, expect, change).await? {
+            if let Written::Done(revision) = self.commit(collection, &key, expect, change).await? {
                 let removed = after.is_none();
                 // A pod that goes at once is answered as if its grace had run out.
                 let text = after.unwrap_or_else(|| match resource.kind {
@@ -440,21 +450,17 @@ impl Api {
             let object = item.value();
             let (namespace, name) = (text(&object, "namespace"), text(&object, "name"));
             match self
-                .delete_object(call.resource, namespace, name, &options)
+                .delete_object(call.resource, namespace, name, &options, Some(call))
                 .await
             {
                 Err(error) if error.reason == "NotFound" => {}
                 other => drop(other?),
             }
         }
-        let meta = ListMeta {
-            resource_version: self.cache.revision(),
-            ..ListMeta::default()
-        };
         Ok(Reply::new(
             StatusCode::OK,
             &view,
-            view.list(page.items, &meta),
+            view.list(page.items, &page.meta),
         ))
     }
 }

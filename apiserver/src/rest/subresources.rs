@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 
 use super::delete::DeleteOptions;
 use super::{Api, Call, Reply, text};
+use crate::admission::Warnings;
 use crate::codec::{self, Expected};
 use crate::eviction::{self, Verdict};
+use crate::negotiate::Offer;
 use crate::request::WriteOptions;
 use crate::status::{ApiError, Result};
 use crate::view;
@@ -27,9 +29,7 @@ impl Api {
             ("attach" | "exec" | "portforward" | "log" | "proxy", _) => {
                 self.reach_node(call, name).await
             }
-            ("token", _) => Err(ApiError::unavailable(
-                "this server issues no service account tokens: it has no signing key",
-            )),
+            ("token", _) => self.issue_token(call).await,
             (_, "get") => self.get(call).await,
             (_, "update") => self.update(call, name).await,
             (_, "patch") => self.patch(call, name).await,
@@ -39,6 +39,9 @@ impl Api {
 
     // What travels to a node. There is no route yet, but a pod without a node has its answers.
     async fn reach_node(&self, call: &Call, name: &str) -> Result<Reply> {
+        if name != "log" {
+            crate::admission::connect(self, call, name).await?;
+        }
         let object = self
             .must_fetch(call.resource, call.namespace(), call.path.name())
             .await?
@@ -51,7 +54,7 @@ impl Api {
                 .is_empty()
         {
             if name == "log" {
-                let view = call.view_of(false)?;
+                let view = call.view_of(Offer::Documents)?;
                 let mut reply = Reply::new(StatusCode::OK, &view, "".into());
                 reply.content_type = "text/plain";
                 return Ok(reply);
@@ -67,7 +70,12 @@ impl Api {
         )))
     }
 
-    fn decode_as(&self, call: &Call, gv: GroupVersion, kind: &'static str) -> Result<Value> {
+    pub(super) fn decode_as(
+        &self,
+        call: &Call,
+        gv: GroupVersion,
+        kind: &'static str,
+    ) -> Result<Value> {
         let ty = schema::kind(gv.group, gv.version, kind)
             .ok_or_else(|| ApiError::internal(format!("no type for {kind}")))?;
         let options = call.write_options()?;
@@ -83,8 +91,8 @@ impl Api {
 
     // POST pods/{name}/binding: the scheduler's word (upstream's `assignPod`).
     async fn bind(&self, call: &Call, pod: &str) -> Result<Reply> {
-        let view = call.view_of(false)?;
-        let binding = self.decode_as(
+        let view = call.view_of(Offer::Documents)?;
+        let mut binding = self.decode_as(
             call,
             GroupVersion {
                 group: "",
@@ -92,19 +100,21 @@ impl Api {
             },
             "Binding",
         )?;
+        self.mutate_posted(call, &mut binding).await?;
         let named = text(&binding, "name");
         if !named.is_empty() && named != pod {
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Binding object",
             ));
         }
-        let options = call.write_options()?;
+        let options = untracked(call)?;
         let bindings = resources::find("", "v1", "bindings").expect("in the table");
         super::as_invalid(
             bindings,
             &binding,
             kinds::validation::create(bindings, &binding),
         )?;
+        self.validate_posted(call, &binding).await?;
         let pods = resources::find("", "v1", "pods").expect("in the table");
         let on_pod = pod_call(call, pods, pod);
         let node = binding["target"]["name"]
@@ -112,7 +122,7 @@ impl Api {
             .unwrap_or_default()
             .to_owned();
         let now = self.clock.seconds();
-        self.change(&on_pod, "binding", &options, |old| {
+        self.change_unasked(&on_pod, "binding", &options, |old| {
             bound(pods, old, &binding, &node, &now)
         })
         .await?;
@@ -143,8 +153,9 @@ impl Api {
     }
 
     async fn evict(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
-        let eviction = self.decode_eviction(call)?;
+        let view = call.view_of(Offer::Documents)?;
+        let mut eviction = self.decode_eviction(call)?;
+        self.mutate_posted(call, &mut eviction).await?;
         let asked = text(&eviction, "name");
         if !asked.is_empty() && asked != call.path.name() {
             return Err(ApiError::bad_request(
@@ -154,9 +165,16 @@ impl Api {
         let mut options = DeleteOptions::from_value(&eviction["deleteOptions"])?;
         options.dry_run |=
             crate::request::parse_dry_run(call.query.all("dryRun"), "CreateOptions")?;
+        self.validate_posted(call, &eviction).await?;
         self.disturb(call, &mut options).await?;
-        self.delete_object(call.resource, call.namespace(), call.path.name(), &options)
-            .await?;
+        self.delete_object(
+            call.resource,
+            call.namespace(),
+            call.path.name(),
+            &options,
+            None,
+        )
+        .await?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
         Ok(Reply::new(
             StatusCode::CREATED,
@@ -216,6 +234,7 @@ impl Api {
             headers: call.headers.clone(),
             body: bytes::Bytes::new(),
             user: call.user.clone(),
+            warnings: Warnings::default(),
         };
         let write = WriteOptions {
             dry_run: options.dry_run,
@@ -223,7 +242,7 @@ impl Api {
             ..call.write_options()?
         };
         let (pod, now) = (call.path.name().to_owned(), self.clock.seconds());
-        self.change(&on_budget, "status", &write, |old| {
+        self.change_unasked(&on_budget, "status", &write, |old| {
             eviction::booked(old, &pod, &now)
         })
         .await?;
@@ -232,9 +251,9 @@ impl Api {
 
     async fn mark_disrupted(&self, call: &Call) -> Result<()> {
         let on_pod = pod_call(call, call.resource, call.path.name());
-        let write = call.write_options()?;
+        let write = untracked(call)?;
         let now = self.clock.seconds();
-        self.change(&on_pod, "status", &write, |old| {
+        self.change_unasked(&on_pod, "status", &write, |old| {
             let mut new = old.clone();
             set_condition(&mut new, json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -248,58 +267,40 @@ impl Api {
 
     /// Kinds that are answered on the spot.
     pub(super) async fn call_virtual(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let (group, kind) = (call.resource.gv.group, call.resource.kind);
+        let mut warnings = Vec::new();
         let answer = match (group, kind) {
             ("", "Binding") => {
                 let binding = self.decode_as(call, call.resource.gv, kind)?;
                 let pod = text(&binding, "name").to_owned();
                 return self.bind(call, &pod).await;
             }
-            ("", "ComponentStatus") => component_statuses(call)?,
+            ("", "ComponentStatus") => component_statuses(call, self.store.revision().await.err())?,
             ("authentication.k8s.io", "SelfSubjectReview") => {
-                let mut review = self.decode_as(call, call.resource.gv, kind)?;
-                review["status"] =
-                    json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}});
-                review
+                self.self_review(call, &mut warnings).await?
             }
-            ("authentication.k8s.io", _) => {
-                let mut review = self.decode_as(call, call.resource.gv, kind)?;
-                review["status"] = json!({"user": {}, "error": "this server issues no tokens"});
-                review
-            }
-            _ => self.access_review(call)?,
+            ("authentication.k8s.io", _) => self.token_review(call, &mut warnings).await?,
+            _ => self.access_review(call, &mut warnings).await?,
         };
         let code = if call.method == Method::POST {
             StatusCode::CREATED
         } else {
             StatusCode::OK
         };
-        Ok(Reply::new(
-            code,
-            &view,
-            view::encode(&answer, view.accepted).into(),
-        ))
+        Ok(
+            Reply::new(code, &view, view::encode(&answer, view.accepted).into())
+                .with_warnings(warnings),
+        )
     }
+}
 
-    // Without an authorizer every authenticated user may do everything, and the review says so.
-    fn access_review(&self, call: &Call) -> Result<Value> {
-        let mut review = self.decode_as(call, call.resource.gv, call.resource.kind)?;
-        super::as_invalid(
-            call.resource,
-            &review,
-            kinds::validation::create(call.resource, &review),
-        )?;
-        review["status"] = match call.resource.kind {
-            "SelfSubjectRulesReview" => json!({
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": false,
-            }),
-            _ => json!({"allowed": true, "reason": "no authorizer is configured"}),
-        };
-        Ok(review)
-    }
+// Upstream's binding and eviction write below the field manager.
+fn untracked(call: &Call) -> Result<WriteOptions> {
+    Ok(WriteOptions {
+        field_manager: String::new(),
+        ..call.write_options()?
+    })
 }
 
 fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {
@@ -316,6 +317,7 @@ fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {
         headers: call.headers.clone(),
         body: bytes::Bytes::new(),
         user: call.user.clone(),
+        warnings: Warnings::default(),
     }
 }
 
@@ -375,21 +377,36 @@ pub(crate) fn set_condition(object: &mut Value, condition: Value) {
     }
 }
 
-fn component_statuses(call: &Call) -> Result<Value> {
-    let one = |name: &str| {
-        json!({"metadata": {"name": name},
-            "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]})
+// The store goes by the name upstream gives it. What else upstream lists runs elsewhere there, and here
+// not as something that could be asked.
+const STORE: &str = "etcd-0";
+
+fn component_statuses(call: &Call, store_error: Option<store::Error>) -> Result<Value> {
+    let (status, message) = match &store_error {
+        None => ("True", "ok".to_owned()),
+        Some(error) => ("False", error.to_string()),
     };
+    let condition = json!({"type": "Healthy", "status": status, "message": message});
+    let one = json!({"metadata": {"name": STORE}, "conditions": [condition]});
     match call.path.name.as_deref() {
-        None => Ok(
-            json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [one("store")]}),
-        ),
-        Some("store") => {
-            let mut status = one("store");
+        None => {
+            let asked = call.query.get("labelSelector").unwrap_or_default();
+            let selector = kube_kit::selector::LabelSelector::parse(asked)
+                .map_err(|error| ApiError::bad_request(error.to_string()))?;
+            let items = match selector.matches(|_| None) {
+                true => json!([one]),
+                false => json!([]),
+            };
+            Ok(
+                json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": items}),
+            )
+        }
+        Some(STORE) => {
+            let mut status = one;
             status["kind"] = "ComponentStatus".into();
             status["apiVersion"] = "v1".into();
             Ok(status)
         }
-        Some(name) => Err(ApiError::not_found(call.resource, name)),
+        Some(name) => Err(ApiError::not_listed(call.resource, name)),
     }
 }

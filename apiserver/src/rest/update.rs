@@ -6,7 +6,8 @@ use kinds::strategy;
 use serde_json::Value;
 use store::{Change, Expect, Written};
 
-use super::{Api, Call, Reply, check_update, text, to_stored};
+use super::{Api, Call, Reply, check_update, scale, text, to_stored};
+use crate::admission::{self, Attributes, Operation};
 use crate::codec;
 use crate::collection::Collection;
 use crate::request::WriteOptions;
@@ -26,6 +27,33 @@ pub(super) struct Changed {
     pub(super) stored: Stored,
     /// What the client should hear.
     pub(super) warnings: Vec<String>,
+}
+
+/// One try at a change: what is asked, and the state it starts from.
+struct Attempt<'a> {
+    call: &'a Call,
+    subresource: &'a str,
+    options: &'a WriteOptions,
+    /// Whether admission is asked.
+    admitted: bool,
+    collection: &'a Collection,
+    key: &'a str,
+    /// The object as it is, in the request's version.
+    old: &'a Value,
+    current: &'a Stored,
+}
+
+impl<'a> Attempt<'a> {
+    fn attributes(&self, old: &'a Value) -> Attributes<'a> {
+        Attributes {
+            call: self.call,
+            operation: Operation::Update,
+            subresource: self.subresource,
+            name: self.call.path.name(),
+            old: Some(old),
+            dry_run: self.options.dry_run,
+        }
+    }
 }
 
 impl Api {
@@ -88,6 +116,30 @@ impl Api {
         options: &WriteOptions,
         make: impl Fn(&Value) -> Result<Value>,
     ) -> Result<Changed> {
+        self.change_as(call, subresource, options, true, make).await
+    }
+
+    /// As [`Api::change`], without asking admission: for what the server does as part of something that
+    /// was admitted already.
+    pub(super) async fn change_unasked(
+        &self,
+        call: &Call,
+        subresource: &str,
+        options: &WriteOptions,
+        make: impl Fn(&Value) -> Result<Value>,
+    ) -> Result<Changed> {
+        self.change_as(call, subresource, options, false, make)
+            .await
+    }
+
+    async fn change_as(
+        &self,
+        call: &Call,
+        subresource: &str,
+        options: &WriteOptions,
+        admitted: bool,
+        make: impl Fn(&Value) -> Result<Value>,
+    ) -> Result<Changed> {
         let collection = self.collection(call.resource)?;
         let name = call.path.name();
         let key = collection.key(call.namespace(), name);
@@ -102,25 +154,22 @@ impl Api {
             let old = view.convert(current.value());
             let mut new = make(&old)?;
             let pinned = check_version(call, &key, &new, &old)?;
-            self.settle(call, subresource, options, &mut new, &old)
-                .await?;
+            let attempt = Attempt {
+                call,
+                subresource,
+                options,
+                admitted,
+                collection,
+                key: &key,
+                old: &old,
+                current: &current,
+            };
+            self.settle(&attempt, &mut new).await?;
             let warnings = match subresource {
                 "" => kinds::warnings::of(call.resource, &new, Some(&old)),
                 _ => Vec::new(),
             };
-            match self
-                .store_change(
-                    call,
-                    subresource,
-                    collection,
-                    &key,
-                    options,
-                    new,
-                    &old,
-                    &current,
-                )
-                .await?
-            {
+            match self.store_change(&attempt, new).await? {
                 Some(stored) => return Ok(Changed { stored, warnings }),
                 None if pinned => return Err(ApiError::modified(call.resource, name)),
                 None => {}
@@ -130,97 +179,91 @@ impl Api {
     }
 
     // Brings a wanted state into the form it would be stored in.
-    async fn settle(
-        &self,
-        call: &Call,
-        subresource: &str,
-        options: &WriteOptions,
-        new: &mut Value,
-        old: &Value,
-    ) -> Result<()> {
+    async fn settle(&self, attempt: &Attempt<'_>, new: &mut Value) -> Result<()> {
+        let (call, subresource, old) = (attempt.call, attempt.subresource, attempt.old);
         carry_over(new, old);
-        if !super::patch::is_apply(call) {
+        let options = attempt.options;
+        if !super::patch::is_apply(call) && !options.field_manager.is_empty() {
             self.track(call, options, subresource, Some(old), new);
         }
-        self.admit(call, "update", new).await?;
+        self.mutate_changed(attempt, new).await?;
+        crate::escalation::check(&self.authorizer, call, new, Some(old))?;
         strategy::prepare_update(call.resource, subresource, new, old);
         if subresource == "approval" {
             stamp_conditions(new, &self.clock.seconds());
         }
-        if call.resource.kind == "PersistentVolume"
-            && new["status"]["phase"] != old["status"]["phase"]
-        {
-            new["status"]["lastPhaseTransitionTime"] = self.clock.seconds().into();
+        if call.resource.kind == "PersistentVolume" && subresource == "status" {
+            stamp_phase(new, old, &self.clock.seconds());
         }
         *new = super::normal_form(call.resource, std::mem::take(new))?;
         objects::managed::keep_times_if_unchanged(old, new);
         Ok(())
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one step of `change`, cut out for reading"
-    )]
-    async fn store_change(
-        &self,
-        call: &Call,
-        subresource: &str,
-        collection: &Collection,
-        key: &str,
-        options: &WriteOptions,
-        mut new: Value,
-        old: &Value,
-        current: &Stored,
-    ) -> Result<Option<Stored>> {
-        let allocates = subresource.is_empty();
-        if allocates {
-            self.services.prepare(call.resource, &mut new, Some(old));
+    // Plugins see a change of scale as the Scale that the client sees.
+    async fn mutate_changed(&self, attempt: &Attempt<'_>, new: &mut Value) -> Result<()> {
+        if !attempt.admitted {
+            return Ok(());
         }
-        check_update(call.resource, &new, old, subresource)?;
+        if attempt.subresource != "scale" {
+            return admission::mutate(self, &attempt.attributes(attempt.old), new).await;
+        }
+        let resource = attempt.call.resource;
+        let (old, mut wanted) = (scale::of(resource, attempt.old), scale::of(resource, new));
+        admission::mutate(self, &attempt.attributes(&old), &mut wanted).await?;
+        new["spec"]["replicas"] = wanted["spec"]["replicas"].as_i64().unwrap_or(0).into();
+        Ok(())
+    }
+
+    async fn validate_changed(&self, attempt: &Attempt<'_>, new: &Value) -> Result<()> {
+        if !attempt.admitted {
+            return Ok(());
+        }
+        if attempt.subresource != "scale" {
+            return admission::validate(self, &attempt.attributes(attempt.old), Some(new)).await;
+        }
+        let resource = attempt.call.resource;
+        let (old, wanted) = (scale::of(resource, attempt.old), scale::of(resource, new));
+        admission::validate(self, &attempt.attributes(&old), Some(&wanted)).await
+    }
+
+    async fn store_change(&self, attempt: &Attempt<'_>, mut new: Value) -> Result<Option<Stored>> {
+        let (call, old) = (attempt.call, attempt.old);
+        let (services, dry_run) = (&self.services, attempt.options.dry_run);
+        let allocates = attempt.subresource.is_empty();
+        if allocates {
+            services.prepare(call.resource, &mut new, Some(old));
+        }
+        check_update(call.resource, &new, old, attempt.subresource)?;
         let lease = match allocates {
             true => {
-                let (services, resource) = (&self.services, call.resource);
                 services
-                    .allocate(self, resource, &mut new, Some(old), options.dry_run)
+                    .allocate(self, call.resource, &mut new, Some(old), dry_run)
                     .await?
             }
             false => Lease::default(),
         };
-        let outcome = self
-            .put_changed(call, collection, key, options, &new, current)
-            .await;
-        match (&outcome, options.dry_run) {
-            (Ok(Some(_)), false) => self.services.settle(self, call.resource, &new, old).await,
-            _ => self.services.give_back(self, lease).await,
+        let outcome = self.put_changed(attempt, &new).await;
+        match (&outcome, dry_run) {
+            (Ok(Some(_)), false) => services.settle(self, call.resource, &new, old).await,
+            _ => services.give_back(self, lease).await,
         }
         outcome
     }
 
-    async fn put_changed(
-        &self,
-        call: &Call,
-        collection: &Collection,
-        key: &str,
-        options: &WriteOptions,
-        new: &Value,
-        current: &Stored,
-    ) -> Result<Option<Stored>> {
-        let value = collection.form.encode(&to_stored(call.resource, new));
-        let as_stored = |revision| {
-            collection
-                .form
-                .adopt(&value, revision)
-                .map_err(ApiError::internal)
-        };
-        if value == *current.text() {
-            return Ok(Some(as_stored(current.revision)?));
-        }
-        if options.dry_run {
+    async fn put_changed(&self, attempt: &Attempt<'_>, new: &Value) -> Result<Option<Stored>> {
+        self.validate_changed(attempt, new).await?;
+        let (call, current, form) = (attempt.call, attempt.current, &attempt.collection.form);
+        let value = form.encode(&to_stored(call.resource, new));
+        let as_stored = |revision| form.adopt(&value, revision).map_err(ApiError::internal);
+        if value == *current.text() || attempt.options.dry_run {
             return Ok(Some(as_stored(current.revision)?));
         }
         let expect = Expect::Modified(current.revision);
         if is_finished(new) {
-            let written = self.store.write(key, expect, Change::Delete).await?;
+            let written = self
+                .commit(attempt.collection, attempt.key, expect, Change::Delete)
+                .await?;
             return Ok(match written {
                 Written::Done(revision) => {
                     self.services.forget(self, call.resource, new).await;
@@ -234,7 +277,8 @@ impl Api {
             value: value.clone(),
             ttl,
         };
-        match self.store.write(key, expect, change).await? {
+        let written = self.commit(attempt.collection, attempt.key, expect, change);
+        match written.await? {
             Written::Done(revision) => Ok(Some(as_stored(revision)?)),
             Written::Conflict(_) => Ok(None),
         }
@@ -268,6 +312,21 @@ fn stamp_conditions(request: &mut Value, now: &str) {
                 condition[field] = now.into();
             }
         }
+    }
+}
+
+// A volume knows since when it is in its phase; a client may know better.
+fn stamp_phase(new: &mut Value, old: &Value, now: &str) {
+    const SINCE: &str = "lastPhaseTransitionTime";
+    let same_phase = new["status"]["phase"] == old["status"]["phase"];
+    let (said, known) = (new["status"].get(SINCE), old["status"].get(SINCE));
+    let since = match (same_phase, said) {
+        (true, None) => known.cloned(),
+        (false, said) if said.is_none() || said == known => Some(now.into()),
+        _ => return,
+    };
+    if let Some(since) = since {
+        new["status"][SINCE] = since;
     }
 }
 
@@ -319,14 +378,7 @@ fn check_version(call: &Call, key: &str, new: &Value, old: &Value) -> Result<boo
 
 // What no client can change on an existing object.
 fn carry_over(new: &mut Value, old: &Value) {
-    const KEPT: [&str; 6] = [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-    ];
+    const KEPT: [&str; 4] = ["uid", "creationTimestamp", "generation", "selfLink"];
     let Some(metadata) = new["metadata"].as_object_mut() else {
         return;
     };
@@ -344,6 +396,15 @@ fn carry_over(new: &mut Value, old: &Value) {
             None => metadata.remove(field),
         };
     }
+    // Nobody can take a deletion back; whoever tries to delete by an update is told by validation.
+    if let Some(value) = old["metadata"].get("deletionTimestamp") {
+        metadata.insert("deletionTimestamp".into(), value.clone());
+    }
+    if let Some(value) = old["metadata"].get("deletionGracePeriodSeconds") {
+        metadata
+            .entry("deletionGracePeriodSeconds")
+            .or_insert_with(|| value.clone());
+    }
     if let Some(uid) = changed_uid {
         metadata.insert("uid".into(), uid);
     }
@@ -351,4 +412,53 @@ fn carry_over(new: &mut Value, old: &Value) {
         "resourceVersion".into(),
         old["metadata"]["resourceVersion"].clone(),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_knows_since_when_it_is_in_its_phase() {
+        let old = json!({"status": {"phase": "Bound", "lastPhaseTransitionTime": "t1"}});
+        let cases = [
+            (json!({"phase": "Bound"}), "t1"),
+            (
+                json!({"phase": "Bound", "lastPhaseTransitionTime": "t0"}),
+                "t0",
+            ),
+            (json!({"phase": "Released"}), "now"),
+            (
+                json!({"phase": "Released", "lastPhaseTransitionTime": "t1"}),
+                "now",
+            ),
+            (
+                json!({"phase": "Released", "lastPhaseTransitionTime": "t2"}),
+                "t2",
+            ),
+        ];
+        for (status, since) in cases {
+            let mut new = json!({"status": status});
+            stamp_phase(&mut new, &old, "now");
+            assert_eq!(new["status"]["lastPhaseTransitionTime"], since, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_can_be_neither_taken_back_nor_forged() {
+        let dying = json!({"metadata": {"uid": "u", "deletionTimestamp": "t1", "deletionGracePeriodSeconds": 5}});
+        let mut new = json!({"metadata": {"deletionTimestamp": "t2"}});
+        carry_over(&mut new, &dying);
+        assert_eq!(new["metadata"]["deletionTimestamp"], "t1");
+        assert_eq!(new["metadata"]["deletionGracePeriodSeconds"], 5);
+        let alive = json!({"metadata": {"uid": "u"}});
+        let mut new = json!({"metadata": {"deletionTimestamp": "t2"}});
+        carry_over(&mut new, &alive);
+        assert_eq!(
+            new["metadata"]["deletionTimestamp"], "t2",
+            "validation must see it"
+        );
+    }
 }

@@ -15,5 +15,6 @@ mod kubectl_get;
 mod kubectl_inspect;
 mod lifecycle;
 mod model;
+mod namespace_policies;
 mod on_etcd;
 mod python;
