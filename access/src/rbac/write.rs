@@ -37,6 +37,17 @@ pub enum WriteRefusal {
 }
 
 impl Kind {
+    /// The kind of a plural.
+    pub fn of_resource(plural: &str) -> Option<Kind> {
+        let kinds = [
+            Kind::Role,
+            Kind::ClusterRole,
+            Kind::RoleBinding,
+            Kind::ClusterRoleBinding,
+        ];
+        kinds.into_iter().find(|kind| kind.resource() == plural)
+    }
+
     /// The plural.
     pub fn resource(self) -> &'static str {
         match self {
