@@ -7,6 +7,7 @@ mod aggregate;
 mod bindings;
 mod escalation;
 mod rule;
+mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,6 +22,7 @@ pub use aggregate::aggregate;
 use bindings::{Binding, RoleRef, Scope};
 pub use escalation::{escalation_message, not_covered};
 pub use rule::Rule;
+pub use write::{Write, WriteRefusal};
 
 /// The kinds of objects that grant access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,26 +44,27 @@ pub struct Unresolved {
 }
 
 impl Unresolved {
-    /// The error of a lookup in storage; the one of a lookup in a cache ([`fmt::Display`]) says the singular.
-    pub fn in_storage(&self) -> String {
-        self.describe("s")
+    /// The error of a lookup in storage within a request: upstream names the resource the request is about,
+    /// whatever was looked up.
+    pub fn in_request_for(&self, resource: &str) -> String {
+        self.describe(resource)
     }
 
-    fn describe(&self, plural: &str) -> String {
-        let name = quoted(&self.role.name);
+    fn describe(&self, resource: &str) -> String {
         match self.role.kind.as_str() {
-            kind @ ("Role" | "ClusterRole") => format!(
-                "{}{plural}.rbac.authorization.k8s.io {name} not found",
-                kind.to_ascii_lowercase()
-            ),
+            "Role" | "ClusterRole" => {
+                let name = quoted(&self.role.name);
+                format!("{resource}.rbac.authorization.k8s.io {name} not found")
+            }
             other => format!("unsupported role reference kind: {}", quoted(other)),
         }
     }
 }
 
+/// The error of a lookup in a cache, as in the reason of a decision.
 impl fmt::Display for Unresolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe(""))
+        f.write_str(&self.describe(&self.role.kind.to_ascii_lowercase()))
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use kube_kit::selector::quoted;
 
-use super::Unresolved;
 use super::rule::{Rule, quoted_list};
 use crate::User;
 
@@ -17,12 +16,9 @@ pub fn not_covered(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
         .collect()
 }
 
-/// What a user is told who would grant more than they hold.
-pub fn escalation_message(
-    user: &User,
-    uncovered: &[Rule],
-    resolution_errors: &[Unresolved],
-) -> String {
+/// What a user is told who would grant more than they hold. The errors are those of bindings whose role could
+/// not be found ([`super::Unresolved::in_request_for`]).
+pub fn escalation_message(user: &User, uncovered: &[Rule], resolution_errors: &[String]) -> String {
     let missing: BTreeSet<String> = compact(uncovered).iter().map(Rule::to_string).collect();
     let missing: Vec<String> = missing.into_iter().collect();
     let mut message = format!(
@@ -32,8 +28,7 @@ pub fn escalation_message(
         missing.join("\n")
     );
     if !resolution_errors.is_empty() {
-        // The check reads roles from storage, whose errors name the resource in the plural.
-        let errors = one_error(resolution_errors.iter().map(Unresolved::in_storage));
+        let errors = one_error(resolution_errors.iter().cloned());
         message.push_str(&format!("; resolution errors: [{errors}]"));
     }
     message

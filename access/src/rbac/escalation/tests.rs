@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use super::super::bindings::RoleRef;
-use super::{Unresolved, escalation_message, not_covered};
+use super::{escalation_message, not_covered};
 use crate::User;
 use crate::rbac::Rule;
 
@@ -23,12 +22,7 @@ fn the_message_lists_what_is_missing_as_upstream_does() {
         {"verbs": ["get", "post"], "nonResourceURLs": ["/x"]},
     ]));
     let uncovered = not_covered(&held, &wanted);
-    let missing = Unresolved {
-        role: RoleRef {
-            kind: "ClusterRole".into(),
-            name: "gone".into(),
-        },
-    };
+    let missing = r#"roles.rbac.authorization.k8s.io "gone" not found"#.to_owned();
     let text = "user \"alice\" (groups=[\"dev\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n\
         {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\" \"watch\"]}\n\
         {APIGroups:[\"\"], Resources:[\"secrets\"], ResourceNames:[\"a\"], Verbs:[\"get\"]}\n\
@@ -38,10 +32,12 @@ fn the_message_lists_what_is_missing_as_upstream_does() {
         {NonResourceURLs:[\"/x\"], Verbs:[\"post\"]}";
     assert_eq!(escalation_message(&user, &uncovered, &[]), text);
     assert_eq!(
+        escalation_message(&user, &uncovered, &[missing.clone(), "b".into()]),
+        format!("{text}; resolution errors: [[{missing}, b]]")
+    );
+    assert_eq!(
         escalation_message(&user, &uncovered, &[missing.clone(), missing]),
-        format!(
-            "{text}; resolution errors: [clusterroles.rbac.authorization.k8s.io \"gone\" not found]"
-        )
+        format!("{text}; resolution errors: [roles.rbac.authorization.k8s.io \"gone\" not found]")
     );
 }
 
