@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// Say whether it runs, where, and how it is
     Status(Place),
     /// Run the API server alone, with upstream's flags
-    Apiserver(Apiserver),
+    Apiserver(Box<Apiserver>),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),

@@ -21,7 +21,7 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
         Command::Up(up) => up::background(&up, printer),
         Command::Down(down) => down::run(&down, printer),
         Command::Status(place) => status::run(&place, printer),
-        Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(flags)),
+        Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(*flags)),
         Command::Store(command) => store::run(command, printer),
         Command::Certs(command) => certs::run(command, printer),
         Command::Token(command) => runtime()?.block_on(token::run(command, printer)),
