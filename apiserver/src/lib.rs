@@ -34,6 +34,7 @@ mod server;
 mod services;
 mod status;
 mod stored;
+mod topics;
 mod view;
 mod watch;
 
