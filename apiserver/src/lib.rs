@@ -22,6 +22,7 @@ mod collection;
 mod compaction;
 mod discovery;
 mod eviction;
+mod gather;
 mod identity;
 mod list;
 mod metrics;
