@@ -18,6 +18,7 @@ use kinds::resources::{self, Resource};
 use serde_json::Value;
 use store::{Store, WatchItem};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::collection::Collection;
 use crate::status::{ApiError, Result};
@@ -175,7 +176,8 @@ impl Cache {
         };
         while self.revision() < newest {
             match tokio::time::timeout(FRESHNESS_WAIT, watch.next()).await {
-                Ok(Some(Ok(item))) => self.apply(item),
+                // Nobody watches yet.
+                Ok(Some(Ok(item))) => drop(self.apply(item)),
                 Ok(Some(Err(error))) => return Err(error),
                 // The newest revision belongs to keys that are not ours, and etcd does not tell.
                 Ok(None) | Err(_) => return Ok(()),
@@ -206,14 +208,15 @@ impl Cache {
         self.collections.get(&rest[..second])
     }
 
-    /// Takes over what a watch on the store delivers.
-    pub(crate) fn apply(&self, item: WatchItem) {
+    /// Takes over what a watch on the store delivers. Says when watchers wait to be woken for it.
+    pub(crate) fn apply(&self, item: WatchItem) -> Option<Instant> {
+        let mut due = None;
         let reached = match item {
             WatchItem::Progress(revision) => revision,
             WatchItem::Events(events) => {
                 for event in &events {
                     if let Some(collection) = self.collection_of(&event.key) {
-                        collection.apply(event);
+                        due = earlier(due, collection.apply(event));
                     }
                 }
                 events.last().map_or(0, |e| e.revision)
@@ -224,6 +227,7 @@ impl Cache {
             *revision = reached.max(*revision);
             moved
         });
+        due
     }
 
     /// Follows the store until the process ends. A lost watch is taken up again where it stopped;
@@ -234,6 +238,8 @@ impl Cache {
                 Ok(mut watch) => self.drain(&mut watch).await,
                 Err(error) => error,
             };
+            // Nobody looks at the clock until there is a watch again.
+            self.collections.values().for_each(|c| c.wake_all());
             tracing::warn!(error = %outcome, "the watch on the store ended; starting it again");
             if matches!(outcome, store::Error::Compacted { .. }) {
                 self.resync(&*store).await;
@@ -243,15 +249,32 @@ impl Cache {
     }
 
     async fn drain(&self, watch: &mut store::Watch) -> store::Error {
-        while let Some(item) = watch.next().await {
+        let mut due = None;
+        loop {
+            // The wake-ups first: a store that always has more must not keep them waiting.
+            let item = tokio::select! {
+                biased;
+                () = sleep_until(due) => {
+                    due = self.wake_due(Instant::now());
+                    continue;
+                }
+                item = watch.next() => item,
+            };
             match item {
-                Ok(item) => self.apply(item),
-                Err(error) => return error,
+                Some(Ok(item)) => due = earlier(due, self.apply(item)),
+                Some(Err(error)) => return error,
+                None => {
+                    return store::Error::Unavailable {
+                        cause: "the store closed the watch".into(),
+                    };
+                }
             }
         }
-        store::Error::Unavailable {
-            cause: "the store closed the watch".into(),
-        }
+    }
+
+    fn wake_due(&self, now: Instant) -> Option<Instant> {
+        let collections = self.collections.values();
+        collections.filter_map(|c| c.wake_due(now)).min()
     }
 
     // Watchers cannot be told what happened in the gap: their places are declared too old.
@@ -262,5 +285,16 @@ impl Cache {
         if let Err(error) = self.fill(store).await {
             tracing::error!(%error, "the store cannot be read; serving the last known state");
         }
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    [one, other].into_iter().flatten().min()
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }

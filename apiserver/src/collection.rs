@@ -1,6 +1,6 @@
 //! One kind's objects and recent changes: what lists read and watches follow.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -8,10 +8,12 @@ use bytes::Bytes;
 use kinds::resources::Resource;
 use store::Event;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cache::{Follower, ROOT};
 use crate::status::Result;
 use crate::stored::{Form, Stored, prefix};
+use crate::topics::{Topic, Topics};
 
 /// Changes a collection remembers at most, and bytes they may hold.
 const RING_ENTRIES: usize = 10_000;
@@ -66,7 +68,7 @@ pub(crate) struct Collection {
     prefix: String,
     followers: Vec<Arc<dyn Follower>>,
     state: RwLock<State>,
-    topics: Mutex<HashMap<Topic, watch::Sender<()>>>,
+    topics: Mutex<Topics>,
 }
 
 #[derive(Debug, Default)]
@@ -89,19 +91,6 @@ pub(crate) struct Listed {
     pub(crate) objects: Vec<(Box<str>, Arc<Stored>)>,
     /// The last change of the collection that is in them.
     pub(crate) revision: u64,
-}
-
-/// Whom a change concerns.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Topic {
-    /// Every change.
-    All,
-    /// Changes in a namespace.
-    Namespace(Box<str>),
-    /// Changes of one object.
-    Object(Box<str>),
-    /// Changes of pods on one node.
-    Node(Box<str>),
 }
 
 /// A place in a collection's history, and a wake-up when there is more.
@@ -246,10 +235,7 @@ impl Collection {
     }
 
     fn subscribe(&self, topic: Topic) -> watch::Receiver<()> {
-        lock(&self.topics)
-            .entry(topic)
-            .or_insert_with(|| watch::channel(()).0)
-            .subscribe()
+        lock(&self.topics).subscribe(topic)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
@@ -279,7 +265,8 @@ impl Collection {
         self.write().objects.insert(key.into(), Arc::new(stored));
     }
 
-    pub(crate) fn apply(&self, event: &Event) {
+    /// Takes a change over. Says when watchers wait to be woken for it.
+    pub(crate) fn apply(&self, event: &Event) -> Option<Instant> {
         let key = &event.key[self.prefix.len()..];
         let current = event.current.as_ref().and_then(|kv| {
             match self.form.adopt(&kv.value, kv.mod_revision) {
@@ -296,7 +283,7 @@ impl Collection {
             None => state.objects.remove(key),
         };
         if current.is_none() && previous.is_none() {
-            return;
+            return None;
         }
         let change = Arc::new(Change {
             key: key.into(),
@@ -308,25 +295,20 @@ impl Collection {
         let sequence = state.push(Arc::clone(&change));
         drop(state);
         self.tell(key, change.previous.as_deref(), change.current.as_deref());
-        self.wake(&change, sequence.is_multiple_of(WAKE_ALL_EVERY));
+        self.wake(&change, sequence.is_multiple_of(WAKE_ALL_EVERY))
     }
 
-    fn wake(&self, change: &Change, everyone: bool) {
+    fn wake(&self, change: &Change, everyone: bool) -> Option<Instant> {
         let mut topics = lock(&self.topics);
         if topics.is_empty() {
-            return;
+            return None;
         }
         if everyone {
-            topics.retain(|_, sender| sender.send(()).is_ok());
-            return;
+            topics.wake_all();
+            return None;
         }
-        let mut wake = |topic: &Topic| {
-            if let Some(sender) = topics.get(topic)
-                && sender.send(()).is_err()
-            {
-                topics.remove(topic);
-            }
-        };
+        let now = Instant::now();
+        let mut wake = |topic: &Topic| topics.wake(topic, now);
         wake(&Topic::All);
         wake(&Topic::Object(change.key.clone()));
         if let Some((namespace, _)) = change.key.split_once('/') {
@@ -335,6 +317,19 @@ impl Collection {
         if self.resource.kind == "Pod" {
             self.wake_nodes(change, &mut wake);
         }
+        topics.next_due()
+    }
+
+    /// Wakes every watcher now.
+    pub(crate) fn wake_all(&self) {
+        lock(&self.topics).wake_all();
+    }
+
+    /// Wakes the watchers whose pace is over; says when there are more to wake.
+    pub(crate) fn wake_due(&self, now: Instant) -> Option<Instant> {
+        let mut topics = lock(&self.topics);
+        topics.wake_due(now);
+        topics.next_due()
     }
 
     fn wake_nodes(&self, change: &Change, wake: &mut impl FnMut(&Topic)) {

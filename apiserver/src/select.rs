@@ -3,10 +3,10 @@
 use kinds::resources::{self, Resource};
 use kube_kit::selector::{FieldSelector, LabelSelector};
 
-use crate::collection::Topic;
 use crate::request::ListOptions;
 use crate::status::{ApiError, Result};
 use crate::stored::{Index, Stored};
+use crate::topics::Topic;
 
 /// A compiled selection.
 #[derive(Debug)]

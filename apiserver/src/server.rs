@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
+use crate::gather::Gather;
 use crate::identity::Peer;
 use crate::tls::FrontDoor;
 
@@ -25,7 +26,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Upstream's `--http2-max-streams-per-connection`.
 const MAX_STREAMS: u32 = 1_000;
 /// What one stream may have in the send buffer: bounds the memory of slow readers.
-const SEND_BUFFER: usize = 64 * 1024;
+const SEND_BUFFER: usize = 128 * 1024;
 /// How long open requests may take to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -101,7 +102,8 @@ async fn connection(
         .max_header_list_size(256 * 1024)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let connection =
+        builder.serve_connection_with_upgrades(TokioIo::new(Gather::new(stream)), service);
     let mut connection = std::pin::pin!(connection);
     let outcome = tokio::select! {
         outcome = connection.as_mut() => outcome,

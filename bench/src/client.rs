@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
+use tokio::io::BufWriter;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -16,6 +17,9 @@ use crate::access::Access;
 // The windows of Go's HTTP/2 client, which is what API servers mostly talk to.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
+
+// Requests that are ready together leave as one write: what the generator takes, the server lacks.
+const WRITE_BUFFER: usize = 16 * 1024;
 
 /// One connection; clones share it.
 #[derive(Clone)]
@@ -48,7 +52,7 @@ impl Client {
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(TokioIo::new(tls))
+            .handshake(TokioIo::new(BufWriter::with_capacity(WRITE_BUFFER, tls)))
             .await?;
         // Its failures reach whoever waits for a response.
         tokio::spawn(connection);

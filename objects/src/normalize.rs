@@ -67,25 +67,33 @@ impl Walk {
     fn object(
         &mut self,
         ty: TypeRef,
-        map: Map<String, Value>,
+        mut map: Map<String, Value>,
         at: &Path<'_>,
     ) -> Result<Value, TypeError> {
         let ty = ty.get();
-        let mut object = Map::new();
-        for (key, value) in map {
-            let here = at.field(ty, &key);
-            match ty.field(&key) {
-                None if self.silent => {}
-                None => self.strict.unknown(&here),
-                Some(field) => {
-                    if let Some(value) = self.field(field, value, &here)? {
-                        object.insert(key, value);
-                    }
+        // In place: most objects are in normal form already, and building their maps anew costs more
+        // than looking at them.
+        let mut dropped = Vec::new();
+        for (key, slot) in &mut map {
+            let here = at.field(ty, key);
+            let kept = match ty.field(key) {
+                None if self.silent => None,
+                None => {
+                    self.strict.unknown(&here);
+                    None
                 }
+                Some(field) => self.field(field, slot.take(), &here)?,
+            };
+            match kept {
+                Some(value) => *slot = value,
+                None => dropped.push(key.clone()),
             }
         }
-        print_zeros(ty, &mut object);
-        Ok(Value::Object(object))
+        for key in dropped {
+            map.remove(&key);
+        }
+        print_zeros(ty, &mut map);
+        Ok(Value::Object(map))
     }
 
     /// The field as printed; `None` when `print_zeros` decides.
@@ -108,26 +116,25 @@ impl Walk {
     fn list(
         &mut self,
         element: &FieldType,
-        items: Vec<Value>,
+        mut items: Vec<Value>,
         at: &Path<'_>,
     ) -> Result<Value, TypeError> {
-        let items = items.into_iter().enumerate();
-        let items = items.map(|(i, item)| self.value(element, item, &at.index(i)));
-        Ok(Value::Array(items.collect::<Result<_, _>>()?))
+        for (i, slot) in items.iter_mut().enumerate() {
+            *slot = self.value(element, slot.take(), &at.index(i))?;
+        }
+        Ok(Value::Array(items))
     }
 
     fn map(
         &mut self,
         element: &FieldType,
-        map: Map<String, Value>,
+        mut map: Map<String, Value>,
         at: &Path<'_>,
     ) -> Result<Value, TypeError> {
-        let mut object = Map::new();
-        for (key, value) in map {
-            let value = self.value(element, value, &at.key(&key))?;
-            object.insert(key, value);
+        for (key, slot) in &mut map {
+            *slot = self.value(element, slot.take(), &at.key(key))?;
         }
-        Ok(Value::Object(object))
+        Ok(Value::Object(map))
     }
 
     fn scalar(&mut self, scalar: Scalar, value: Value, at: &Path<'_>) -> Result<Value, TypeError> {
