@@ -8,6 +8,12 @@
 //! argument. The API server feeds it and acts on the answers.
 
 mod attributes;
+pub mod certificates;
+pub mod impersonation;
+pub mod node;
+pub mod policy;
+pub mod rbac;
+pub mod tokens;
 mod user;
 
 pub use attributes::{Attributes, Decision, ResourceTarget, Target};

@@ -12,12 +12,15 @@ mod certificate_request;
 mod claim_resize;
 mod default_class;
 mod default_tolerations;
+mod limit_ranger;
 mod lookup;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_references;
+mod pod_security;
 mod priority;
 mod requester;
+mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod settings;
@@ -31,7 +34,7 @@ mod trial;
 
 pub(crate) use attributes::{Attributes, Operation, Warnings};
 pub(crate) use requester::stamp_requester;
-pub use settings::AdmissionSettings;
+pub(crate) use settings::AdmissionSettings;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -68,11 +71,11 @@ impl std::fmt::Debug for Plugin {
 /// Webhooks and CEL policies go where their names stand in comments.
 const PLUGINS: &[Plugin] = &[
     namespace_lifecycle::PLUGIN,
-    // LimitRanger
+    limit_ranger::PLUGIN,
     service_account::PLUGIN,
     node_restriction::PLUGIN,
     taint_nodes::PLUGIN,
-    // PodSecurity
+    pod_security::PLUGIN,
     priority::PLUGIN,
     default_tolerations::PLUGIN,
     default_class::STORAGE,
@@ -86,7 +89,7 @@ const PLUGINS: &[Plugin] = &[
     topology_labels::PLUGIN,
     // MutatingAdmissionPolicy, MutatingAdmissionWebhook
     // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
-    // ResourceQuota
+    resource_quota::PLUGIN,
 ];
 
 /// The plugins that are switched on, in order.

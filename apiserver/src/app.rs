@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use access::User;
 use bytes::Bytes;
+use fairness::{Class, Gate, Seat};
 use futures::FutureExt as _;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY,
@@ -18,32 +19,34 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use kinds::resources::{self, Resource};
+use rustls_pki_types::UnixTime;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::admission::Warnings;
+use crate::asked::Asked;
 use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::discovery::Discovery;
+use crate::identity::{ClientCertificates, Peer};
 use crate::metrics::{Metrics, RequestLabels};
 use crate::negotiate::{self, Accepted};
 use crate::request::{self, Query};
 use crate::rest::{Api, Call, Reply, deprecation};
+use crate::settings::Access;
 use crate::status::{ApiError, Result};
-use crate::view;
+use crate::{impersonation, tls, turns, view};
 
-/// Upstream's limits: time for a request, requests at once.
+/// Upstream's limits: time for a request, requests at once (400 that read and 200 that write).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
-const MAX_READS: usize = 400;
-const MAX_WRITES: usize = 200;
-/// A body of this size counts as one more request.
+pub(crate) const SEATS: u32 = 600;
+/// Large bodies that are decoded at once, in units of this size: memory has its own bound, which
+/// holds for those too whom fairness exempts.
 const LARGE_BODY: usize = 64 * 1024;
+const LARGE_BODIES: usize = 200;
 /// How long a request waits for its turn (upstream: a quarter of the request timeout).
 const QUEUE_WAIT: Duration = Duration::from_secs(15);
-
-/// Paths anybody may read.
-const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 
 /// What answers requests.
 #[derive(Debug)]
@@ -51,11 +54,12 @@ pub(crate) struct App {
     pub(crate) api: Arc<Api>,
     pub(crate) discovery: Discovery,
     pub(crate) metrics: Metrics,
-    pub(crate) anonymous: bool,
+    pub(crate) access: Access,
+    pub(crate) clients: ClientCertificates,
     pub(crate) ready: tokio::sync::watch::Receiver<bool>,
     bodies: Bodies,
-    reads: Semaphore,
-    writes: Semaphore,
+    pub(crate) gate: Arc<Gate>,
+    large: Semaphore,
     resources: HashMap<(&'static str, &'static str, &'static str), &'static Resource>,
 }
 
@@ -64,33 +68,36 @@ impl App {
     pub(crate) fn new(
         api: Arc<Api>,
         discovery: Discovery,
-        anonymous: bool,
+        access: Access,
+        gate: Arc<Gate>,
         ready: tokio::sync::watch::Receiver<bool>,
-    ) -> App {
-        App {
+    ) -> Result<App, tls::Error> {
+        let authorities = access.authentication.client_ca_file.as_deref();
+        Ok(App {
+            clients: ClientCertificates::open(authorities)?,
             api,
             discovery,
             metrics: Metrics::default(),
-            anonymous,
+            access,
             ready,
             bodies: Bodies::default(),
-            reads: Semaphore::new(MAX_READS),
-            writes: Semaphore::new(MAX_WRITES),
+            gate,
+            large: Semaphore::new(LARGE_BODIES),
             resources: resources::all()
                 .iter()
                 .map(|r| ((r.gv.group, r.gv.version, r.plural), r))
                 .collect(),
-        }
+        })
     }
 
     /// Answers a request; never fails, whatever comes in.
     pub(crate) async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
-        user: Option<User>,
+        peer: Arc<Peer>,
     ) -> Result<Response<Body>, Infallible> {
         let gzip = accepts_gzip(request.headers());
-        let caught = AssertUnwindSafe(self.route(request, user))
+        let caught = AssertUnwindSafe(self.route(request, &peer))
             .catch_unwind()
             .await;
         let mut response = caught.unwrap_or_else(|_| {
@@ -118,40 +125,98 @@ impl App {
         Ok(response)
     }
 
+    // Upstream's filters in their order: authentication, impersonation, authorization, a turn.
     async fn route(
         self: &Arc<Self>,
-        request: Request<Incoming>,
-        user: Option<User>,
+        mut request: Request<Incoming>,
+        peer: &Peer,
     ) -> Response<Body> {
         let path = request.uri().path().to_owned();
-        let outcome = match (self.authenticate(&path, user), request::parse_path(&path)) {
-            // Authorization stands here: the user, the verb and the path are known.
-            (Ok(user), Some(parsed)) => return self.resource(request, parsed, user).await,
-            (Ok(_), None) => self.page(&request, &path).await,
-            (Err(error), _) => Err(error),
+        if let Err(error) = crate::deadline::check(request.uri()) {
+            return error_response(&error, request.headers(), None);
+        }
+        let query = Query::parse(request.uri().query());
+        let parsed = request::parse_path(&path);
+        let asked = Asked::of(request.method(), &path, parsed.as_ref(), &query);
+        let user = match self.identify(&asked, &path, &mut request, peer).await {
+            Ok(user) => user,
+            Err(error) => return error_response(&error, request.headers(), query.get("pretty")),
         };
-        outcome.unwrap_or_else(|error| {
-            let query = Query::parse(request.uri().query());
-            error_response(&error, request.headers(), query.get("pretty"))
-        })
+        let class = self.gate.classify(&asked.attributes(&user));
+        let mut response = match parsed {
+            Some(parsed) => self.resource(request, parsed, query, user, &class).await,
+            None => self.other(&request, &path, &query, &class).await,
+        };
+        turns::mark(response.headers_mut(), &class);
+        response
     }
 
-    fn authenticate(&self, path: &str, user: Option<User>) -> Result<User> {
-        let is_public = PUBLIC
-            .iter()
-            .any(|p| path == *p || path.starts_with(&format!("{p}/")));
-        match user {
-            Some(user) => Ok(user),
-            None if self.anonymous || is_public => Ok(User::anonymous()),
+    /// Who asks, if they may.
+    async fn identify(
+        &self,
+        asked: &Asked<'_>,
+        path: &str,
+        request: &mut Request<Incoming>,
+        peer: &Peer,
+    ) -> Result<Arc<User>> {
+        let user = self.authenticate(path, peer)?;
+        let authorizer = &self.api.authorizer;
+        let user = match impersonation::take(request.headers_mut())? {
+            None => user,
+            Some(wanted) => impersonation::become_user(authorizer, asked, &user, &wanted)?,
+        };
+        authorizer.check(&asked.attributes(&user))?;
+        Ok(user)
+    }
+
+    fn authenticate(&self, path: &str, peer: &Peer) -> Result<Arc<User>> {
+        match self.clients.user(peer, UnixTime::now())? {
+            Some((user, left)) => {
+                self.metrics.client_certificate(left);
+                Ok(Arc::new(user))
+            }
+            None if self.access.authentication.anonymous.allows(path) => {
+                Ok(Arc::new(User::anonymous()))
+            }
             None => Err(ApiError::unauthorized()),
         }
+    }
+
+    /// What is not a resource.
+    async fn other(
+        &self,
+        request: &Request<Incoming>,
+        path: &str,
+        query: &Query,
+        class: &Class,
+    ) -> Response<Body> {
+        let answer = match self.turn(class, 1).await {
+            Ok(_seat) => self.page(request, path).await,
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|e| error_response(&e, request.headers(), query.get("pretty")))
+    }
+
+    async fn turn(&self, class: &Class, seats: u32) -> Result<Seat> {
+        self.gate
+            .enter(class, seats, QUEUE_WAIT)
+            .await
+            .map_err(|refused| {
+                self.metrics.refused(class, refused);
+                ApiError::too_many_requests(
+                    "the server has received too many requests and has asked us to try again later",
+                    1,
+                )
+            })
     }
 
     async fn resource(
         self: &Arc<Self>,
         request: Request<Incoming>,
         path: request::ResourcePath,
-        user: User,
+        query: Query,
+        user: Arc<User>,
+        class: &Class,
     ) -> Response<Body> {
         let key = (
             path.group.as_str(),
@@ -166,7 +231,6 @@ impl App {
             };
         };
         let (parts, body) = request.into_parts();
-        let query = Query::parse(parts.uri.query());
         let mut call = Call {
             resource,
             path,
@@ -180,13 +244,15 @@ impl App {
         let labels = labels(&call);
         let started = Instant::now();
         let outcome = if call.is_watch() {
-            self.watch(&call).await
+            self.watch(&call, class).await
         } else {
             let limit = match call.verb() {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,
             };
-            let timed = tokio::time::timeout(limit, self.answer(&mut call, body));
+            let asked = crate::deadline::asked(&call.query).ok().flatten();
+            let limit = asked.map_or(limit, |asked| asked.min(limit));
+            let timed = tokio::time::timeout(limit, self.answer(&mut call, body, class));
             timed.await.unwrap_or_else(|_| {
                 Err(ApiError::timeout(
                     "request did not complete within the allotted timeout",
@@ -210,28 +276,29 @@ impl App {
         answer
     }
 
-    async fn answer(&self, call: &mut Call, body: Incoming) -> Result<Reply> {
-        let mutating = !matches!(call.method, Method::GET | Method::HEAD);
+    async fn answer(&self, call: &mut Call, body: Incoming, class: &Class) -> Result<Reply> {
         let _buffered = self.bodies.read(body, &mut call.body).await?;
-        let room = if mutating { &self.writes } else { &self.reads };
-        // A body that takes long to decode and much memory takes the place of several small ones.
-        let places = 1 + u32::try_from(call.body.len() / LARGE_BODY).unwrap_or(u32::MAX);
-        let turn = tokio::time::timeout(QUEUE_WAIT, room.acquire_many(places)).await;
-        let Ok(Ok(_turn)) = turn else {
-            return Err(ApiError::too_many_requests(
-                "the server has received too many requests and has asked us to try again later",
-                1,
-            ));
+        let units = u32::try_from(call.body.len() / LARGE_BODY).unwrap_or(u32::MAX);
+        let Ok(_memory) = self.large.acquire_many(units).await else {
+            return Err(ApiError::unavailable("the server is stopping"));
         };
-        let gauge = self.metrics.inflight(mutating);
+        let collection = self.api.cache.collection(call.resource);
+        let seats = turns::seats(call, collection.map(|c| &**c));
+        let _seat = self.turn(class, seats).await?;
+        let gauge = self
+            .metrics
+            .inflight(!matches!(call.method, Method::GET | Method::HEAD));
         gauge.inc();
         let outcome = self.api.call(call).await;
         gauge.dec();
         outcome
     }
 
-    async fn watch(self: &Arc<Self>, call: &Call) -> Result<Reply> {
+    // A watch needs a turn to begin; from then on it costs by what happens, not by being there.
+    async fn watch(self: &Arc<Self>, call: &Call, class: &Class) -> Result<Reply> {
+        let seat = self.turn(class, 1).await?;
         let mut reply = self.api.call(call).await?;
+        drop(seat);
         if let Body::Stream(stream) = reply.body {
             let counted = Counted::new(Arc::clone(self));
             reply.body = Body::Stream(Box::pin(futures::StreamExt::map(stream, move |bytes| {
@@ -340,7 +407,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn error_response(error: &ApiError, headers: &HeaderMap, pretty: Option<&str>) -> Response<Body> {
-    let accepted = negotiate::accept(headers, pretty, true)
+    let accepted = negotiate::accept(headers, pretty, negotiate::Offer::Objects)
         .ok()
         .filter(|accepted| accepted.shape == negotiate::Shape::Object)
         .unwrap_or(Accepted::JSON);

@@ -1,13 +1,17 @@
 //! The objects every cluster has from its first second on.
 
+mod policy;
+pub(crate) mod trust;
+
 use std::net::SocketAddr;
 
-use futures::future::{try_join, try_join_all};
+use futures::future::{try_join, try_join_all, try_join3};
 use kinds::resources::{self, GroupVersion, Resource};
 use serde_json::{Value, json};
 use store::{Change, Expect};
 
 use crate::rest::Api;
+use crate::settings::Authentication;
 use crate::status::{ApiError, Result};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -28,14 +32,24 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 
 /// Creates what is missing and mends what belongs to this server. The objects do not depend on each
 /// other, so they are written together and share a commit.
-pub(crate) async fn run(api: &Api, address: SocketAddr) -> Result<()> {
+pub(crate) async fn run(
+    api: &Api,
+    address: SocketAddr,
+    authentication: &Authentication,
+) -> Result<()> {
     let objects = namespaces()
         .chain(priority_classes())
         .chain(std::iter::once(service_range(api)))
         .chain(api_services(api))
         .chain(own_service(api, address));
-    try_join_all(objects.map(|(group, plural, object)| ensure(api, group, plural, object))).await?;
-    own_endpoints(api, address).await
+    let basic = objects.map(|(group, plural, object)| ensure(api, group, plural, object));
+    try_join3(try_join_all(basic), fairness(api), policy::reconcile(api)).await?;
+    try_join(
+        own_endpoints(api, address),
+        trust::publish(api, authentication),
+    )
+    .await?;
+    Ok(())
 }
 
 /// Group, plural and object.
@@ -89,6 +103,38 @@ fn api_services(api: &Api) -> impl Iterator<Item = Wanted> {
             "status": {"conditions": [available]}});
         ("apiregistration.k8s.io", "apiservices", object)
     })
+}
+
+/// Flow schemas and priority levels; their specs follow upstream's for as long as nobody says otherwise.
+async fn fairness(api: &Api) -> Result<()> {
+    const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+    const AUTOUPDATE: &str = "/metadata/annotations/apf.kubernetes.io~1autoupdate-spec";
+    let each = fairness::objects()
+        .into_iter()
+        .map(async |(plural, mut object)| {
+            if plural == "flowschemas" {
+                object["status"] = json!({"conditions": [found(api, &object)]});
+            }
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let resource = resource(GROUP, plural)?;
+            let collection = api.collection(resource)?;
+            let existing = api.fetch(collection, &collection.key("", name)).await?;
+            match existing.map(|e| e.value()) {
+                Some(own) if own.pointer(AUTOUPDATE).is_none_or(|v| v != "true") => Ok(()),
+                _ => keep(api, GROUP, plural, object, "spec").await,
+            }
+        });
+    try_join_all(each).await?;
+    Ok(())
+}
+
+fn found(api: &Api, schema: &Value) -> Value {
+    let level = &schema["spec"]["priorityLevelConfiguration"]["name"];
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {level} and it exists"
+    );
+    json!({"type": "Dangling", "status": "False", "reason": "Found", "message": message,
+        "lastTransitionTime": api.clock.seconds()})
 }
 
 /// default/kubernetes: the API server as a service, and its address.

@@ -15,15 +15,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinds::resources::{self, Resource};
+use serde_json::Value;
 use store::{Store, WatchItem};
 use tokio::sync::watch;
 
 use crate::collection::Collection;
 use crate::status::{ApiError, Result};
-use crate::stored::prefix;
+use crate::stored::{Stored, prefix};
 
 /// The root of all keys.
 pub(crate) const ROOT: &str = "/registry/";
+
+/// Somebody who keeps an index of a kind's objects. It is told of a change before any watcher is, so
+/// whoever acts on a change finds the index up to date.
+pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
+    /// An object (`namespace/name` or `name`) was, and is, this.
+    fn changed(&self, key: &str, previous: Option<&Stored>, current: Option<&Stored>);
+}
+
+/// A follower that wants the namespace, the name and the object as it is now.
+pub(crate) fn following(
+    tell: impl Fn(&str, &str, Option<&Value>) + Send + Sync + 'static,
+) -> Arc<dyn Follower> {
+    Arc::new(Following(tell))
+}
+
+struct Following<F>(F);
+
+impl<F> std::fmt::Debug for Following<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Following")
+    }
+}
+
+impl<F: Fn(&str, &str, Option<&Value>) + Send + Sync> Follower for Following<F> {
+    fn changed(&self, key: &str, _: Option<&Stored>, current: Option<&Stored>) {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        (self.0)(namespace, name, current.map(Stored::value).as_ref());
+    }
+}
+
+/// Who follows which resource, asked once for each.
+pub(crate) type Followers<'a> = &'a dyn Fn(&Resource) -> Vec<Arc<dyn Follower>>;
 
 /// How long a read waits for a revision that the cache has not reached (upstream: 3 s).
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -37,12 +70,12 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// A cache of all built-in resources, filled from the store. Returns with the revision reached.
-    pub(crate) async fn load(store: &dyn Store) -> store::Result<Cache> {
+    pub(crate) async fn load(store: &dyn Store, followers: Followers<'_>) -> store::Result<Cache> {
         let stored = resources::all()
             .iter()
             .filter(|r| !r.is_virtual && r.stored == r.gv);
         let collections = stored
-            .map(|r| (prefix(r), Arc::new(Collection::new(r))))
+            .map(|r| (prefix(r), Arc::new(Collection::new(r, followers(r)))))
             .collect();
         let cache = Cache {
             collections,

@@ -153,7 +153,7 @@ pub(crate) fn strict(
     }
     match validation {
         FieldValidation::Ignore => {}
-        FieldValidation::Warn => warnings.extend_from_slice(problems),
+        FieldValidation::Warn => warnings.extend(told_apart(problems)),
         FieldValidation::Strict => {
             return Err(ApiError::bad_request(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {all}",
@@ -164,6 +164,17 @@ pub(crate) fn strict(
         }
     }
     Ok(())
+}
+
+/// Problems as warnings: what one YAML error lists becomes a warning each.
+pub(crate) fn told_apart(problems: &[String]) -> Vec<String> {
+    let lines = |problem: &String| -> Vec<String> {
+        match problem.strip_prefix("yaml: unmarshal errors:\n  ") {
+            Some(lines) => lines.split("\n  ").map(str::to_owned).collect(),
+            None => vec![problem.clone()],
+        }
+    };
+    problems.iter().flat_map(lines).collect()
 }
 
 /// Decodes a body of one kind whatever group and version it names (option kinds exist in all).
@@ -228,6 +239,18 @@ mod tests {
         assert!(
             read(r#"{"metadata":{"name":"a"}}"#).is_ok(),
             "kind and version default to the endpoint's"
+        );
+    }
+
+    #[test]
+    fn each_duplicate_key_is_a_warning() {
+        let problems = [
+            "yaml: unmarshal errors:\n  line 3: a\n  line 6: b".to_owned(),
+            "unknown field \"x\"".to_owned(),
+        ];
+        assert_eq!(
+            told_apart(&problems),
+            ["line 3: a", "line 6: b", "unknown field \"x\""]
         );
     }
 

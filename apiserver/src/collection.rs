@@ -9,7 +9,7 @@ use kinds::resources::Resource;
 use store::Event;
 use tokio::sync::watch;
 
-use crate::cache::ROOT;
+use crate::cache::{Follower, ROOT};
 use crate::status::Result;
 use crate::stored::{Form, Stored, prefix};
 
@@ -64,6 +64,7 @@ pub(crate) struct Collection {
     /// How its objects are stored.
     pub(crate) form: Form,
     prefix: String,
+    followers: Vec<Arc<dyn Follower>>,
     state: RwLock<State>,
     topics: Mutex<HashMap<Topic, watch::Sender<()>>>,
 }
@@ -128,11 +129,15 @@ pub(crate) struct TooOld {
 }
 
 impl Collection {
-    pub(crate) fn new(resource: &'static Resource) -> Collection {
+    pub(crate) fn new(
+        resource: &'static Resource,
+        followers: Vec<Arc<dyn Follower>>,
+    ) -> Collection {
         Collection {
             resource,
             form: Form::of(resource),
             prefix: format!("{ROOT}{}/", prefix(resource)),
+            followers,
             state: RwLock::default(),
             topics: Mutex::default(),
         }
@@ -255,7 +260,19 @@ impl Collection {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether somebody decides by these objects, so that a write is only done once they know it.
+    pub(crate) fn is_followed(&self) -> bool {
+        !self.followers.is_empty()
+    }
+
+    fn tell(&self, key: &str, previous: Option<&Stored>, current: Option<&Stored>) {
+        for follower in &self.followers {
+            follower.changed(key, previous, current);
+        }
+    }
+
     pub(crate) fn load(&self, key: &str, stored: Stored) {
+        self.tell(key, None, Some(&stored));
         self.write().objects.insert(key.into(), Arc::new(stored));
     }
 
@@ -287,6 +304,7 @@ impl Collection {
         });
         let sequence = state.push(Arc::clone(&change));
         drop(state);
+        self.tell(key, change.previous.as_deref(), change.current.as_deref());
         self.wake(&change, sequence.is_multiple_of(WAKE_ALL_EVERY));
     }
 
@@ -344,7 +362,9 @@ impl Collection {
     /// Forgets everything; whoever reads the ring is told that it has moved on.
     pub(crate) fn clear(&self) {
         let mut state = self.write();
-        state.objects.clear();
+        for (key, object) in std::mem::take(&mut state.objects) {
+            self.tell(&key, Some(&object), None);
+        }
         while !state.ring.is_empty() {
             state.drop_oldest();
         }
@@ -421,7 +441,10 @@ mod tests {
     }
 
     fn collection() -> Collection {
-        Collection::new(resources::find("", "v1", "configmaps").expect("exists"))
+        Collection::new(
+            resources::find("", "v1", "configmaps").expect("exists"),
+            Vec::new(),
+        )
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 mod admission;
 mod app;
+mod asked;
 mod authorization;
 mod bodies;
 mod body;
@@ -21,20 +22,28 @@ mod clock;
 mod codec;
 mod collection;
 mod compaction;
+mod deadline;
 mod discovery;
+mod escalation;
 mod eviction;
 mod identity;
+mod impersonation;
 mod list;
 mod metrics;
 mod negotiate;
 mod pages;
+mod reload;
 mod request;
 mod rest;
+mod reviews;
 mod select;
 mod server;
 mod services;
+pub mod settings;
 mod status;
 mod stored;
+mod tls;
+mod turns;
 mod view;
 mod watch;
 
@@ -43,45 +52,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use kinds::resources::Resource;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
-use tokio_rustls::TlsAcceptor;
 
-pub use admission::AdmissionSettings;
-pub use authorization::{Authorize, Authorizer};
 pub use clock::Clock;
+pub use reload::Reload;
+pub use tls::Error as TlsError;
+
+use settings::{Access, KeyPairFiles};
 
 /// What a server needs to know.
 #[derive(Debug)]
 pub struct Config {
     /// Where everything is kept.
     pub store: Arc<dyn Store>,
-    /// Certificates, and whether client certificates are asked for.
-    pub tls: Arc<rustls::ServerConfig>,
+    /// The serving certificate.
+    pub certificate: KeyPairFiles,
+    /// Who may come in and what they may do.
+    pub access: Access,
     /// The address that clients and the `kubernetes` service are told.
     pub advertise: SocketAddr,
     /// Virtual IPs of services.
     pub service_cidr: Ipv4Net,
-    /// Whether requests without credentials are answered.
-    pub anonymous: bool,
     /// How long events live.
     pub event_ttl: Duration,
     /// How often history older than this is forgotten.
     pub compaction: Duration,
     /// The time.
     pub clock: Clock,
-    /// Which admission plugins are on.
-    pub admission: AdmissionSettings,
-    /// Who may do what.
-    pub authorizer: Authorizer,
 }
 
 /// A server that is ready to run.
 pub struct Server {
     app: Arc<app::App>,
     listener: TcpListener,
-    tls: TlsAcceptor,
+    door: Arc<tls::FrontDoor>,
+    reload: Arc<Reload>,
+    trust: signal::Sender<()>,
     ready: signal::Sender<bool>,
     stop: signal::Sender<bool>,
     advertise: SocketAddr,
@@ -102,6 +111,12 @@ pub enum Error {
     /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// A certificate, key or CA cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// Admission plugins that do not exist, or that are both on and off.
+    #[error("{0}")]
+    Admission(String),
     /// The objects every cluster needs cannot be made.
     #[error("cannot create the objects every cluster has: {0}")]
     Boot(String),
@@ -110,7 +125,24 @@ pub enum Error {
 impl Server {
     /// Reads the store into memory and gets everything ready behind an open listener.
     pub async fn build(config: Config, listener: TcpListener) -> Result<Server, Error> {
-        let cache = Arc::new(cache::Cache::load(&*config.store).await?);
+        let door = Arc::new(tls::FrontDoor::open(
+            config.certificate,
+            &config.access.authentication,
+        )?);
+        let admission = &config.access.admission;
+        let plugins =
+            admission::AdmissionSettings::from_flags(&admission.enable, &admission.disable)
+                .map_err(Error::Admission)?;
+        let authorizer = authorization::Authorizer::new(&config.access.authorization.modes);
+        let gate = Arc::new(fairness::Gate::new(app::SEATS));
+        let followers = |resource: &Resource| {
+            let of_gate = turns::follower(&gate, resource);
+            of_gate
+                .into_iter()
+                .chain(authorizer.follower(resource))
+                .collect()
+        };
+        let cache = Arc::new(cache::Cache::load(&*config.store, &followers).await?);
         let stop = signal::Sender::new(false);
         let ready = signal::Sender::new(false);
         let api = Arc::new(rest::Api {
@@ -119,8 +151,8 @@ impl Server {
             services: services::Services::new(config.service_cidr),
             clock: config.clock,
             event_ttl: config.event_ttl,
-            admission: admission::Chain::new(&config.admission),
-            authorizer: config.authorizer,
+            admission: admission::Chain::new(&plugins),
+            authorizer,
             shutdown: stop.subscribe(),
         });
         api.load_services();
@@ -128,18 +160,28 @@ impl Server {
         let app = Arc::new(app::App::new(
             api,
             discovery,
-            config.anonymous,
+            config.access,
+            gate,
             ready.subscribe(),
-        ));
+        )?);
+        let trust = signal::Sender::new(());
+        let reload = reloadable(&door, &app, &trust);
         Ok(Server {
             app,
             listener,
-            tls: TlsAcceptor::from(config.tls),
+            door,
+            reload,
+            trust,
             ready,
             stop,
             advertise: config.advertise,
             compaction: config.compaction,
         })
+    }
+
+    /// Reads changed certificates, keys and CAs again without waiting for the next look at them.
+    pub fn reload(&self) -> Arc<Reload> {
+        Arc::clone(&self.reload)
     }
 
     /// Serves until `shutdown` completes, then lets open requests finish. The first part of the result
@@ -166,14 +208,16 @@ impl Server {
             async move { api.cache.follow(Arc::clone(&api.store)).await }
         });
         let compact = tokio::spawn(compaction::run(Arc::clone(&api), self.compaction));
+        let republish = tokio::spawn(republish(Arc::clone(&self.app), self.trust.subscribe()));
+        let look = tokio::spawn(reload::run(Arc::clone(&self.reload)));
         let stop = self.stop.subscribe();
         let serve = tokio::spawn(server::serve(
             Arc::clone(&self.app),
             self.listener,
-            self.tls,
+            self.door,
             stop,
         ));
-        let booted = boot::run(&api, self.advertise)
+        let booted = boot::run(&api, self.advertise, &self.app.access.authentication)
             .await
             .map_err(|e| Error::Boot(e.message));
         if booted.is_ok() {
@@ -187,8 +231,49 @@ impl Server {
         if let Err(error) = serve.await {
             tracing::error!(%error, "the server task failed");
         }
+        look.abort();
+        republish.abort();
         compact.abort();
         follow.abort();
         booted
+    }
+}
+
+fn reloadable(
+    door: &Arc<tls::FrontDoor>,
+    app: &Arc<app::App>,
+    trust: &signal::Sender<()>,
+) -> Arc<Reload> {
+    let reload = Reload::default();
+    let front = Arc::clone(door);
+    reload.add("the serving certificate", door.files(), move || {
+        front.reload().map_err(|e| e.to_string())
+    });
+    if let Some(file) = app.access.authentication.client_ca_file.clone() {
+        let (app, files) = (Arc::clone(app), vec![file.clone()]);
+        reload.add("the CAs of client certificates", files, move || {
+            app.clients.reload(&file).map_err(|e| e.to_string())
+        });
+    }
+    let authentication = &app.access.authentication;
+    let proxies = authentication.request_header.iter();
+    let authorities: Vec<_> = (authentication.client_ca_file.iter().cloned())
+        .chain(proxies.map(|proxies| proxies.client_ca_file.clone()))
+        .collect();
+    let trust = trust.clone();
+    reload.add("the published CAs", authorities, move || {
+        trust.send_replace(());
+        Ok(())
+    });
+    Arc::new(reload)
+}
+
+// Aggregated servers learn new CAs from the object that boot made.
+async fn republish(app: Arc<app::App>, mut changed: signal::Receiver<()>) {
+    while changed.changed().await.is_ok() {
+        let published = boot::trust::publish(&app.api, &app.access.authentication).await;
+        if let Err(error) = published {
+            tracing::warn!(error = %error.message, "the published CAs are not up to date");
+        }
     }
 }

@@ -41,6 +41,23 @@ struct KindLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLabels {
+    flow_schema: String,
+    priority_level: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelLabel {
+    priority_level: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabel {
     resource: String,
 }
@@ -48,6 +65,24 @@ struct ResourceLabel {
 /// Upper bounds of the latency buckets, in seconds.
 const BUCKETS: [f64; 15] = [
     0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+];
+
+/// How long a client certificate may still have: from gone to a year, upstream's steps.
+const CERTIFICATE_BUCKETS: [f64; 14] = [
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
 ];
 
 /// Every metric of the server.
@@ -61,6 +96,11 @@ pub(crate) struct Metrics {
     pub(crate) watches: Gauge,
     objects: Family<ResourceLabel, Gauge>,
     size: Gauge,
+    client_certificates: Histogram,
+    expiries: Family<NameLabel, Gauge>,
+    refused: Family<FlowLabels, Counter>,
+    executing: Family<LevelLabel, Gauge>,
+    queued: Family<LevelLabel, Gauge>,
     resident: Gauge,
     cpu: Gauge<f64, AtomicU64>,
 }
@@ -75,6 +115,11 @@ impl Default for Metrics {
             watches: Gauge::default(),
             objects: Family::default(),
             size: Gauge::default(),
+            client_certificates: Histogram::new(CERTIFICATE_BUCKETS),
+            expiries: Family::default(),
+            refused: Family::default(),
+            executing: Family::default(),
+            queued: Family::default(),
             resident: Gauge::default(),
             cpu: Gauge::default(),
             registry: Registry::default(),
@@ -88,6 +133,21 @@ impl Default for Metrics {
             "apiserver_request_duration_seconds",
             "Latency of requests",
             metrics.durations.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_rejected_requests",
+            "Requests that got no turn",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_executing_seats",
+            "Seats in use, by priority level",
+            metrics.executing.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_inqueue_requests",
+            "Requests waiting for a turn, by priority level",
+            metrics.queued.clone(),
         );
         registry.register(
             "apiserver_current_inflight_requests",
@@ -108,6 +168,16 @@ impl Default for Metrics {
             "apiserver_storage_size_bytes",
             "Bytes the store occupies",
             metrics.size.clone(),
+        );
+        registry.register(
+            "apiserver_client_certificate_expiration_seconds",
+            "Time left of the client certificates that requests are made with",
+            metrics.client_certificates.clone(),
+        );
+        registry.register(
+            "kyanite_certificate_expiry_seconds",
+            "When a certificate of the cluster ends, in seconds since 1970",
+            metrics.expiries.clone(),
         );
         registry.register(
             "process_resident_memory_bytes",
@@ -151,6 +221,39 @@ impl Metrics {
         self.inflight
             .get_or_create(&KindLabel { request_kind })
             .clone()
+    }
+
+    /// Notes a request that got no turn.
+    pub(crate) fn refused(&self, class: &fairness::Class, why: fairness::Refused) {
+        let labels = FlowLabels {
+            flow_schema: class.schema.to_string(),
+            priority_level: class.level.to_string(),
+            reason: why.as_str(),
+        };
+        self.refused.get_or_create(&labels).inc();
+    }
+
+    /// Notes who sits and waits: level, seats in use, requests waiting.
+    pub(crate) fn turns(&self, counts: Vec<(std::sync::Arc<str>, u32, usize)>) {
+        for (level, used, waiting) in counts {
+            let label = LevelLabel {
+                priority_level: level.to_string(),
+            };
+            self.executing.get_or_create(&label).set(i64::from(used));
+            let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+            self.queued.get_or_create(&label).set(waiting);
+        }
+    }
+
+    /// Notes a request made with a certificate that has so many seconds left.
+    pub(crate) fn client_certificate(&self, left: i64) {
+        self.client_certificates.observe(left as f64);
+    }
+
+    /// Notes when a certificate of the cluster ends, in Unix seconds.
+    pub(crate) fn certificate_expires(&self, name: &str, at: i64) {
+        let name = name.to_owned();
+        self.expiries.get_or_create(&NameLabel { name }).set(at);
     }
 
     /// The text Prometheus reads.

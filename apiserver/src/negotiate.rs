@@ -41,7 +41,33 @@ pub(crate) enum Shape {
     Partial {
         /// `v1` or `v1beta1`.
         version: &'static str,
+        /// Whether it was asked for by the name of the list kind.
+        list: bool,
     },
+}
+
+/// What a path has to offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// Documents without Table and metadata-only forms.
+    Documents,
+    /// One object, in all forms.
+    Objects,
+    /// A collection, in all forms and as a watch.
+    Lists,
+}
+
+impl Offer {
+    // What upstream's HTTP layer says is available.
+    fn representations(self) -> &'static str {
+        match self {
+            Offer::Documents | Offer::Objects => OFFERED,
+            Offer::Lists => concat!(
+                "application/json, application/yaml, application/vnd.kubernetes.protobuf, ",
+                "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+            ),
+        }
+    }
 }
 
 /// What the client gets.
@@ -118,10 +144,12 @@ impl<'a> Clause<'a> {
         match (self.param("as"), self.param("g")) {
             (None, _) => Some(Shape::Object),
             (Some("Table"), Some("meta.k8s.io")) if transforms => Some(Shape::Table { version }),
-            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"))
-                if transforms =>
-            {
-                Some(Shape::Partial { version })
+            (
+                Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList")),
+                Some("meta.k8s.io"),
+            ) if transforms => {
+                let list = kind.ends_with("List");
+                Some(Shape::Partial { version, list })
             }
             _ => None,
         }
@@ -142,12 +170,13 @@ fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     found
 }
 
-/// Chooses a representation. `transforms` says whether Table and metadata-only forms exist here.
+/// Chooses a representation.
 pub(crate) fn accept(
     headers: &HeaderMap,
     pretty_param: Option<&str>,
-    transforms: bool,
+    offer: Offer,
 ) -> Result<Accepted> {
+    let transforms = offer != Offer::Documents;
     let clauses = clauses(headers);
     let pretty = wants_pretty(headers, pretty_param);
     if clauses.is_empty() {
@@ -172,7 +201,17 @@ pub(crate) fn accept(
             pretty,
         });
     }
-    Err(ApiError::not_acceptable(OFFERED))
+    // Upstream's HTTP layer looks at media types alone, and only what it lets pass is looked into.
+    match clauses.iter().any(|clause| clause.format().is_some()) {
+        true => Err(ApiError::not_acceptable(OFFERED)),
+        false => Err(ApiError::no_representation(offer.representations())),
+    }
+}
+
+/// Whether the client takes JSON in any form.
+pub(crate) fn takes_json(headers: &HeaderMap) -> bool {
+    let clauses = clauses(headers);
+    clauses.is_empty() || clauses.iter().any(|c| c.format() == Some(Format::Json))
 }
 
 /// Whether the client asks for aggregated discovery before anything else we offer.
@@ -257,32 +296,45 @@ mod tests {
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
                 Format::Protobuf,
-                Shape::Partial { version: "v1" },
+                Shape::Partial {
+                    version: "v1",
+                    list: true,
+                },
             ),
         ];
         for (text, format, shape) in cases {
-            let accepted = accept(&headers(text), None, true).expect(text);
+            let accepted = accept(&headers(text), None, Offer::Objects).expect(text);
             assert_eq!((accepted.format, accepted.shape), (format, shape), "{text}");
         }
     }
 
     #[test]
     fn what_cannot_be_made_is_not_acceptable() {
-        let table = headers("application/json;as=Table;v=v1;g=meta.k8s.io");
-        assert_eq!(
-            accept(&table, None, false)
-                .expect_err("no table")
-                .code
-                .as_u16(),
-            406
-        );
-        assert_eq!(
-            accept(&headers("text/html"), None, true)
-                .expect_err("html")
-                .code
-                .as_u16(),
-            406
-        );
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let cases = [
+            (
+                table,
+                Offer::Documents,
+                format!("only the following media types are accepted: {OFFERED}"),
+            ),
+            (
+                "text/html",
+                Offer::Objects,
+                format!("406: Not Acceptable\n\nAvailable representations: {OFFERED}"),
+            ),
+            (
+                "application/*",
+                Offer::Lists,
+                format!(
+                    "406: Not Acceptable\n\nAvailable representations: {OFFERED}, \
+                     application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+                ),
+            ),
+        ];
+        for (text, offer, message) in cases {
+            let error = accept(&headers(text), None, offer).expect_err(text);
+            assert_eq!((error.code.as_u16(), error.message), (406, message));
+        }
     }
 
     #[test]
@@ -297,7 +349,7 @@ mod tests {
         #[test]
         fn no_header_makes_negotiation_panic(text in "[ -~]{0,200}") {
             let headers = headers(&text);
-            let _ = accept(&headers, None, true);
+            let _ = accept(&headers, None, Offer::Lists);
             let _ = wants_aggregated_discovery(&headers);
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::app::{App, not_found_page, text_page};
 use crate::body::Body;
 use crate::discovery::Aggregated;
-use crate::negotiate::{self, Accepted};
+use crate::negotiate::{self, Accepted, Offer};
 use crate::request::Query;
 use crate::status::{ApiError, Result};
 use crate::view;
@@ -49,8 +49,15 @@ impl App {
             None => (&path[1..], None),
         };
         match (check, name) {
-            ("", None) => json_page(headers, &query, &json!({"paths": self.paths()})),
-            ("version", None) => json_page(headers, &query, &version()),
+            ("", None) => Ok(only_json_page(
+                headers,
+                &query,
+                &json!({"paths": self.paths()}),
+            )),
+            ("version", None) if !negotiate::takes_json(headers) => {
+                Err(ApiError::no_representation("application/json"))
+            }
+            ("version", None) => Ok(only_json_page(headers, &query, &version())),
             ("livez" | "readyz" | "healthz", name) => Ok(self.health(check, name, &query).await),
             ("metrics", None) => Ok(self.metrics_page().await),
             ("openapi", Some("v2")) => openapi_v2(headers),
@@ -115,6 +122,12 @@ impl App {
             .collections()
             .map(|c| (c.resource.qualified(), c.count()));
         let size = self.api.store.size().await.unwrap_or(0);
+        for (name, file) in &self.access.reported_certificates {
+            if let Some(at) = crate::identity::expiry(file) {
+                self.metrics.certificate_expires(name, at);
+            }
+        }
+        self.metrics.turns(self.gate.counts());
         let text = self.metrics.text(counts, size);
         text_page(
             StatusCode::OK,
@@ -218,8 +231,19 @@ fn go_arch() -> &'static str {
     }
 }
 
+// These exist as JSON and in no other form, whatever else the client would take.
+fn only_json_page(headers: &HeaderMap, query: &Query, value: &Value) -> Response<Body> {
+    let accepted = Accepted {
+        format: negotiate::Format::Json,
+        ..negotiate::accept(headers, query.get("pretty"), Offer::Documents)
+            .unwrap_or(Accepted::JSON)
+    };
+    let bytes = view::encode(value, accepted);
+    text_page(StatusCode::OK, accepted.format.media_type(), bytes)
+}
+
 fn json_page(headers: &HeaderMap, query: &Query, value: &Value) -> Result<Response<Body>> {
-    let accepted = negotiate::accept(headers, query.get("pretty"), false).unwrap_or(Accepted::JSON);
+    let accepted = negotiate::accept(headers, query.get("pretty"), Offer::Documents)?;
     // What has no protobuf form is answered as JSON, and says so.
     let (format, bytes) = match (accepted.format, view::encode_protobuf(value)) {
         (negotiate::Format::Protobuf, Some(bytes)) => (accepted.format, bytes),

@@ -91,6 +91,11 @@ fn decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(percent_decode(text, false))
 }
 
+/// Text with its %-escapes taken back.
+pub(crate) fn percent_decoded(text: &str) -> String {
+    percent_decode(text, false)
+}
+
 fn percent_decode(text: &str, plus_is_space: bool) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
@@ -343,7 +348,8 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     /// Go through everything and store nothing.
     pub(crate) dry_run: bool,
-    /// Who the changed fields belong to.
+    /// Who the changed fields belong to; empty when the server writes for itself and nobody owns more
+    /// than before.
     pub(crate) field_manager: String,
     /// What happens to unknown fields.
     pub(crate) field_validation: FieldValidation,

@@ -7,6 +7,7 @@
 mod create;
 mod delete;
 mod patch;
+mod questions;
 mod read;
 pub(crate) mod scale;
 mod subresources;
@@ -25,7 +26,7 @@ use kinds::resources::Resource;
 use objects::fieldset::{FieldPath, FieldSet};
 use objects::managed;
 use serde_json::Value;
-use store::Store;
+use store::{Change, Expect, Store, Written};
 
 use crate::admission::{self, Attributes, Chain, Operation, Warnings};
 use crate::authorization::Authorizer;
@@ -34,6 +35,7 @@ use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::codec::Expected;
 use crate::collection::Collection;
+use crate::negotiate::Offer;
 use crate::request::{Query, ResourcePath, WriteOptions};
 use crate::services::Services;
 use crate::status::{ApiError, Result};
@@ -77,7 +79,7 @@ pub(crate) struct Call {
     /// The body.
     pub(crate) body: Bytes,
     /// Who asks.
-    pub(crate) user: User,
+    pub(crate) user: Arc<User>,
     /// What the client should hear, whatever becomes of the request.
     pub(crate) warnings: Warnings,
 }
@@ -137,12 +139,20 @@ impl Call {
     }
 
     fn view(&self) -> Result<View> {
-        self.view_of(!self.resource.is_virtual)
+        let is_list = self.method == Method::GET && self.path.name.is_none();
+        let view = self.view_of(match (self.resource.is_virtual, is_list) {
+            (true, _) => Offer::Documents,
+            (false, true) => Offer::Lists,
+            (false, false) => Offer::Objects,
+        })?;
+        match self.is_watch() {
+            true => Ok(view),
+            false => view.suits(is_list),
+        }
     }
 
-    fn view_of(&self, transforms: bool) -> Result<View> {
-        let accepted =
-            crate::negotiate::accept(&self.headers, self.query.get("pretty"), transforms)?;
+    fn view_of(&self, offer: Offer) -> Result<View> {
+        let accepted = crate::negotiate::accept(&self.headers, self.query.get("pretty"), offer)?;
         let row_object = RowObject::parse(self.query.get("includeObject"))?;
         Ok(View {
             resource: self.resource,
@@ -308,6 +318,24 @@ impl Api {
     async fn validate_posted(&self, call: &Call, object: &Value) -> Result<()> {
         let name = posted_name(call, object);
         admission::validate(self, &posted(call, name)?, Some(object)).await
+    }
+
+    /// Writes an object. Where somebody decides by such objects (roles, tokens), the write is only done
+    /// once they know it: a permission that was taken away is gone when its taker hears so.
+    pub(crate) async fn commit(
+        &self,
+        collection: &Collection,
+        key: &str,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Written> {
+        let written = self.store.write(key, expect, change).await?;
+        if let Written::Done(revision) = written
+            && collection.is_followed()
+        {
+            self.cache.reach(revision).await?;
+        }
+        Ok(written)
     }
 
     /// Lets the field manager see a write that carries a whole object.

@@ -1,5 +1,6 @@
 //! The front door: TLS connections, and an end for each of them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::identity;
+use crate::identity::Peer;
+use crate::tls::FrontDoor;
 
 /// A peer that does not finish its handshake or its headers in this time is let go.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,16 +33,16 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub(crate) async fn serve(
     app: Arc<App>,
     listener: TcpListener,
-    tls: TlsAcceptor,
+    door: Arc<FrontDoor>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let (app, tls, stop) = (Arc::clone(&app), tls.clone(), stop.clone());
-                    connections.spawn(connection(app, stream, tls, stop));
+                Ok((stream, address)) => {
+                    let (app, tls, stop) = (Arc::clone(&app), door.acceptor(), stop.clone());
+                    connections.spawn(connection(app, (stream, address), tls, stop));
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: others must get the chance to close some.
@@ -70,7 +72,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 async fn connection(
     app: Arc<App>,
-    stream: TcpStream,
+    (stream, address): (TcpStream, SocketAddr),
     tls: TlsAcceptor,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -82,12 +84,9 @@ async fn connection(
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
-    let user = stream
-        .get_ref()
-        .1
-        .peer_certificates()
-        .and_then(|chain| identity::of(chain.first()?));
-    let service = service_fn(move |request| Arc::clone(&app).handle(request, user.clone()));
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let peer = Arc::new(Peer::new(address, chain.to_vec()));
+    let service = service_fn(move |request| Arc::clone(&app).handle(request, Arc::clone(&peer)));
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

@@ -3,6 +3,7 @@
 //! client-go branches on `reason` and on cause types, never on text, but kubectl prints the text;
 //! both follow `apimachinery/pkg/api/errors/errors.go`.
 
+use access::Target;
 use http::StatusCode;
 use kinds::field::Errors;
 use kinds::resources::Resource;
@@ -113,6 +114,53 @@ impl ApiError {
         ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, name)
     }
 
+    /// 403: this user may not do this, in upstream's sentence.
+    pub(crate) fn not_allowed(asked: &access::Attributes<'_>, reason: &str) -> ApiError {
+        let (user, verb) = (&asked.user.name, asked.verb);
+        let because = match reason {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        let target = match asked.target {
+            Target::Path(path) => {
+                let message =
+                    format!("forbidden: User {user:?} cannot {verb} path {path:?}{because}");
+                return ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message)
+                    .with_empty_details();
+            }
+            Target::Resource(target) => target,
+        };
+        let slash = if target.subresource.is_empty() {
+            ""
+        } else {
+            "/"
+        };
+        let resource = format!("{}{slash}{}", target.resource, target.subresource);
+        let scope = match target.namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        let qualified = match target.group {
+            "" => target.resource.to_owned(),
+            group => format!("{}.{group}", target.resource),
+        };
+        let named = match target.name {
+            "" => qualified,
+            name => format!("{qualified} {name:?}"),
+        };
+        let message = format!(
+            "{named} is forbidden: User {user:?} cannot {verb} resource {resource:?} \
+             in API group {:?} {scope}{because}",
+            target.group
+        );
+        let mut error = ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message);
+        let details = error.details_mut();
+        details.name = target.name.to_owned();
+        details.group = target.group.to_owned();
+        details.kind = target.resource.to_owned();
+        error
+    }
+
     /// 404: no such object.
     pub(crate) fn not_found(resource: &Resource, name: &str) -> ApiError {
         let message = format!("{} {name:?} not found", resource.qualified());
@@ -150,6 +198,17 @@ impl ApiError {
     /// 406: no acceptable media type.
     pub(crate) fn not_acceptable(accepted: &str) -> ApiError {
         let message = format!("only the following media types are accepted: {accepted}");
+        ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    /// 406 of upstream's HTTP layer: the path has no form that the client takes.
+    pub(crate) fn no_representation(available: &str) -> ApiError {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+        ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with_empty_details()
+    }
+
+    /// 406: a list asked for as one object's metadata, or the other way round.
+    pub(crate) fn wrong_transformation(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
@@ -331,7 +390,7 @@ impl ApiError {
     /// 504: the request ran out of time.
     pub(crate) fn timeout(message: impl Into<String>) -> ApiError {
         let text = format!("Timeout: {}", message.into());
-        ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text)
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text).with_empty_details()
     }
 
     /// 504: the resource version asked for has not happened yet.

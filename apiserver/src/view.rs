@@ -89,6 +89,25 @@ impl View {
         self.accepted == Accepted::JSON && self.resource.gv == self.resource.stored
     }
 
+    /// Refuses a list asked for as one object's metadata and one object asked for as a list's, in
+    /// upstream's words, which name its internal types.
+    pub(crate) fn suits(self, is_list: bool) -> Result<View> {
+        let Shape::Partial { list, .. } = self.accepted.shape else {
+            return Ok(self);
+        };
+        let package = self.resource.ty.get().name.split('.').next();
+        let ty = format!("*{}.{}", package.unwrap_or_default(), self.resource.kind);
+        match (list, is_list) {
+            (false, true) => Err(ApiError::wrong_transformation(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({ty}List)"
+            ))),
+            (true, false) => Err(ApiError::wrong_transformation(format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({ty})"
+            ))),
+            _ => Ok(self),
+        }
+    }
+
     /// The Content-Type of objects and lists.
     pub(crate) fn content_type(&self) -> &'static str {
         self.accepted.format.media_type()
@@ -110,7 +129,7 @@ impl View {
         let now = Timestamp::now();
         let shaped = match self.accepted.shape {
             Shape::Object => object,
-            Shape::Partial { version } => partial(&object, version),
+            Shape::Partial { version, .. } => partial(&object, version),
             Shape::Table { version } => {
                 let meta = ListMeta {
                     resource_version: revision_of(&object),
@@ -158,7 +177,7 @@ impl View {
 
     fn list_kind(&self) -> (String, String) {
         match self.accepted.shape {
-            Shape::Partial { version } => (
+            Shape::Partial { version, .. } => (
                 "PartialObjectMetadataList".into(),
                 format!("meta.k8s.io/{version}"),
             ),
@@ -172,7 +191,7 @@ impl View {
     // Items of typed lists carry no kind and apiVersion; those of metadata lists do, as upstream.
     fn item(&self, stored: &Stored) -> Value {
         let mut value = self.convert(stored.value());
-        if let Shape::Partial { version } = self.accepted.shape {
+        if let Shape::Partial { version, .. } = self.accepted.shape {
             return partial(&value, version);
         }
         if let Some(object) = value.as_object_mut() {
@@ -281,7 +300,7 @@ impl View {
         let object = self.convert(stored.value_at(revision));
         let shaped = match self.accepted.shape {
             Shape::Object => object,
-            Shape::Partial { version } => partial(&object, version),
+            Shape::Partial { version, .. } => partial(&object, version),
             Shape::Table { version } => {
                 let meta = ListMeta {
                     resource_version: revision,
@@ -318,7 +337,7 @@ impl View {
                 }
                 object
             }
-            Shape::Partial { version } => partial(&bare, version),
+            Shape::Partial { version, .. } => partial(&bare, version),
             Shape::Table { version } => {
                 let meta = ListMeta {
                     resource_version: revision,

@@ -58,7 +58,7 @@ fn invalid(field: &str, value: &str, complaint: &str) -> String {
 }
 
 /// A text as Go's `%q` quotes it.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {

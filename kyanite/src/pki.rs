@@ -2,16 +2,13 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::datadir::write_private;
 use crate::exit::{Code, Failure, Result};
@@ -99,54 +96,6 @@ pub(crate) fn self_signed(dir: &Path, addresses: &[IpAddr]) -> Result<Pair> {
         pair.write(&cert.pem(), &key.serialize_pem())?;
     }
     Ok(pair)
-}
-
-/// TLS with a serving certificate; client certificates are asked for when their CA is known.
-pub(crate) fn tls(pair: &Pair, client_ca: Option<&Path>) -> Result<Arc<rustls::ServerConfig>> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|e| Failure::new(Code::Failure, format!("TLS cannot be set up: {e}")))?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|e| {
-                    Failure::new(
-                        Code::Failure,
-                        format!("`{}` holds no usable CA: {e}", path.display()),
-                    )
-                })?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .allow_unauthenticated()
-                .build()
-                .map_err(|e| {
-                    Failure::new(
-                        Code::Failure,
-                        format!("client certificates cannot be checked: {e}"),
-                    )
-                })?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
-    let key = PrivateKeyDer::from_pem_file(&pair.key).map_err(|e| {
-        Failure::new(
-            Code::Failure,
-            format!("`{}` holds no private key: {e}", pair.key.display()),
-        )
-    })?;
-    let mut config = builder
-        .with_single_cert(certificates(&pair.cert)?, key)
-        .map_err(|e| {
-            Failure::new(
-                Code::Failure,
-                format!("`{}` and its key do not fit: {e}", pair.cert.display()),
-            )
-        })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {

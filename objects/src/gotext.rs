@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Number, Value};
 
 /// Go's `%v`: `map[a:1 b:[x y]]`, `<nil>` for null.
-pub(crate) fn plain(value: &Value) -> String {
+pub fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(b) => b.to_string(),

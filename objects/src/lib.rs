@@ -8,7 +8,7 @@
 pub mod decode;
 mod duration;
 pub mod fieldset;
-mod gotext;
+pub mod gotext;
 mod instant;
 pub mod json;
 pub mod jsonpatch;

@@ -3,6 +3,7 @@
 //! Upstream reads YAML 1.1 and turns it into JSON first, so `yes` is a bool, `0755` is octal, and
 //! a whole float such as `1.0` or `1e3` arrives as an integer.
 
+mod duplicates;
 mod emit;
 
 use serde_json::Value;
@@ -32,20 +33,24 @@ pub struct YamlError(String);
 pub struct Parsed {
     /// The value. The last of several duplicates wins.
     pub value: Value,
-    /// What a strict decoder would refuse: the first duplicate key, if any.
+    /// What a strict decoder would refuse: one message about all duplicate keys, if there are any.
     pub strict: Vec<String>,
 }
 
 /// Parses one YAML document.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, YamlError> {
-    // kubectl sends JSON as YAML, and the JSON reader is quicker and reports every duplicate.
+    // kubectl sends JSON as YAML, and the JSON reader is quicker.
     if bytes.trim_ascii_start().starts_with(b"{")
         && let Ok(mut parsed) = crate::json::parse(bytes)
     {
         integers(&mut parsed.value);
+        let strict = match parsed.strict.is_empty() {
+            true => Vec::new(),
+            false => in_yaml_words(bytes).unwrap_or(parsed.strict),
+        };
         return Ok(Parsed {
             value: parsed.value,
-            strict: parsed.strict,
+            strict,
         });
     }
     let text = std::str::from_utf8(bytes)
@@ -57,16 +62,21 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, YamlError> {
         }),
         Err(error) => match duplicate(&error) {
             None => Err(YamlError(error.to_string())),
-            Some(message) => {
+            Some(first) => {
                 let value = read(text, DuplicateKeyPolicy::LastWins)
                     .map_err(|e| YamlError(e.to_string()))?;
                 Ok(Parsed {
                     value,
-                    strict: vec![message],
+                    strict: vec![duplicates::find(text).unwrap_or(first)],
                 })
             }
         },
     }
+}
+
+fn in_yaml_words(bytes: &[u8]) -> Option<Vec<String>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    Some(vec![duplicates::find(text)?])
 }
 
 fn read(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {

@@ -45,7 +45,7 @@ pub(super) fn call_by(
         query: Query::parse(None),
         headers: HeaderMap::new(),
         body: Bytes::new(),
-        user,
+        user: user.into(),
         warnings: Warnings::default(),
     }
 }

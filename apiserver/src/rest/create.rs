@@ -71,6 +71,7 @@ impl Api {
             dry_run: options.dry_run,
         };
         admission::mutate(self, &attributes, &mut object).await?;
+        crate::escalation::check(&self.authorizer, call, &object, None)?;
         let generated =
             text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };
@@ -184,8 +185,8 @@ impl Api {
         }
         let ttl = (call.resource.kind == "Event").then_some(self.event_ttl);
         match self
-            .store
-            .write(
+            .commit(
+                collection,
                 &key,
                 Expect::Absent,
                 Change::Put {

@@ -412,7 +412,7 @@ impl Api {
                     )
                 }
             };
-            if let Written::Done(revision) = self.store.write(&key, expect, change).await? {
+            if let Written::Done(revision) = self.commit(collection, &key, expect, change).await? {
                 let removed = after.is_none();
                 // A pod that goes at once is answered as if its grace had run out.
                 let text = after.unwrap_or_else(|| match resource.kind {

@@ -5,7 +5,7 @@ use objects::managed::{self, ApplyError};
 use serde_json::Value;
 
 use super::{Api, Call, Reply, text};
-use crate::codec;
+use crate::codec::{self, Expected};
 use crate::negotiate;
 use crate::request::{FieldValidation, WriteOptions};
 use crate::status::{ApiError, Result};
@@ -28,20 +28,12 @@ impl Api {
         if is_apply(call) {
             return self.apply(call, subresource, &options).await;
         }
-        if options.force {
-            return Err(ApiError::invalid_option(
-                "PatchOptions",
-                "FieldValueForbidden",
-                "force",
-                "Forbidden: may not be specified for non-apply patch",
-            ));
-        }
-        let patch = read_patch(call, &options, &mut warnings)?;
+        let patch = Patch::read(call, &options)?;
         let collected = std::sync::Mutex::new(Vec::new());
         let changed = self
             .change(call, subresource, &options, |old| {
                 let mut found = Vec::new();
-                let new = patched(call, &patch, old, &options, &mut found)?;
+                let new = patch.apply(call, call.expected(), old, &mut found)?;
                 *collected
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
@@ -55,31 +47,24 @@ impl Api {
 
     async fn apply(&self, call: &Call, subresource: &str, options: &WriteOptions) -> Result<Reply> {
         let view = call.view()?;
-        if call.query.get("fieldManager").is_none() {
-            return Err(ApiError::invalid_option(
-                "PatchOptions",
-                "FieldValueRequired",
-                "fieldManager",
-                "Required value: is required for apply patch",
-            ));
-        }
-        let mut warnings = Vec::new();
-        let config = self.read_config(call, options, &mut warnings)?;
+        let config = Configuration::read(call, options)?;
+        let mut warnings = config.warnings.clone();
+        let expected = call.expected();
         let outcome = self
             .change(call, subresource, options, |old| {
-                self.applied(call, Some(old), &config, options, subresource)
+                self.applied(call, expected, Some(old), &config, options, subresource)
             })
             .await;
         let reply = match outcome {
             Err(error) if error.reason == "NotFound" && subresource.is_empty() => {
-                if !text(&config, "uid").is_empty() {
-                    let uid = text(&config, "uid");
+                if !text(&config.value, "uid").is_empty() {
+                    let uid = text(&config.value, "uid");
                     let why = format!(
                         "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                     );
                     return Err(ApiError::conflict(call.resource, call.path.name(), &why));
                 }
-                let object = self.applied(call, None, &config, options, subresource)?;
+                let object = self.applied(call, expected, None, &config, options, subresource)?;
                 call.check_named(&object)?;
                 let stored = self
                     .create_object(call, object, options, &mut warnings)
@@ -95,16 +80,73 @@ impl Api {
         Ok(reply.with_warnings(warnings))
     }
 
-    fn read_config(
+    /// The object that results from applying a configuration to a live one.
+    pub(super) fn applied(
         &self,
         call: &Call,
+        expected: Expected,
+        live: Option<&Value>,
+        config: &Configuration,
         options: &WriteOptions,
-        warnings: &mut Vec<String>,
+        subresource: &str,
     ) -> Result<Value> {
+        let (api_version, time) = (expected.gv.to_string(), self.clock.seconds());
+        let filter = match subresource {
+            "scale" => managed::Filter::default(),
+            _ => super::tracked_fields(call.resource, subresource),
+        };
+        let request = managed::Request {
+            manager: &options.field_manager,
+            api_version: &api_version,
+            kind: expected.kind,
+            subresource,
+            time: &time,
+            force: options.force,
+            reset: false,
+            filter: &filter,
+        };
+        // An applied configuration is sparse; what results is a whole object.
+        let finish = |merged: Value| {
+            let normal =
+                objects::normalize::normalize(expected.ty, merged).map_err(|e| e.to_string())?;
+            let mut object = normal.value;
+            kinds::defaults::apply(expected.ty, &mut object);
+            Ok(object)
+        };
+        let object = managed::apply(expected.ty, live, &config.value, &request, finish)
+            .map_err(apply_error)?;
+        // Upstream looks for duplicate keys and at the names only now.
+        if let Some(refusal) = &config.refusal {
+            return Err(refusal.clone());
+        }
+        call.check_identity(&config.value)?;
+        Ok(object)
+    }
+}
+
+/// What a client applies.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    value: Value,
+    refusal: Option<ApiError>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Configuration {
+    /// Reads the body of an apply.
+    pub(super) fn read(call: &Call, options: &WriteOptions) -> Result<Configuration> {
+        if call.query.get("fieldManager").is_none() {
+            return Err(ApiError::invalid_option(
+                "PatchOptions",
+                "FieldValueRequired",
+                "fieldManager",
+                "Required value: is required for apply patch",
+            ));
+        }
         codec::check_size(&call.body, negotiate::Format::Yaml)?;
         let parsed = objects::yaml::parse(&call.body)
             .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
-        let config = match parsed.value {
+        let value = match parsed.value {
             Value::Null => Value::Object(serde_json::Map::new()),
             config @ Value::Object(_) => config,
             other => {
@@ -115,45 +157,23 @@ impl Api {
                 )));
             }
         };
-        call.check_identity(&config)?;
-        codec::strict(
-            &parsed.strict,
-            call.expected(),
-            options.field_validation,
+        let problems = parsed.strict;
+        let refusal = (options.field_validation == FieldValidation::Strict && !problems.is_empty())
+            .then(|| {
+                ApiError::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: {}",
+                    problems.join(", ")
+                ))
+            });
+        let warnings = match options.field_validation {
+            FieldValidation::Warn => codec::told_apart(&problems),
+            FieldValidation::Strict | FieldValidation::Ignore => Vec::new(),
+        };
+        Ok(Configuration {
+            value,
+            refusal,
             warnings,
-        )?;
-        Ok(config)
-    }
-
-    fn applied(
-        &self,
-        call: &Call,
-        live: Option<&Value>,
-        config: &Value,
-        options: &WriteOptions,
-        subresource: &str,
-    ) -> Result<Value> {
-        let (api_version, time) = (call.resource.gv.to_string(), self.clock.seconds());
-        let filter = super::tracked_fields(call.resource, subresource);
-        let request = managed::Request {
-            manager: &options.field_manager,
-            api_version: &api_version,
-            kind: call.resource.kind,
-            subresource,
-            time: &time,
-            force: options.force,
-            reset: false,
-            filter: &filter,
-        };
-        // An applied configuration is sparse; what results is a whole object.
-        let finish = |merged: Value| {
-            let normal = objects::normalize::normalize(call.resource.ty, merged)
-                .map_err(|e| e.to_string())?;
-            let mut object = normal.value;
-            kinds::defaults::apply(call.resource.ty, &mut object);
-            Ok(object)
-        };
-        managed::apply(call.resource.ty, live, config, &request, finish).map_err(apply_error)
+        })
     }
 }
 
@@ -168,83 +188,111 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-fn read_patch(call: &Call, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Value> {
-    let media = negotiate::body_media(&call.headers);
-    if ![JSON, MERGE, STRATEGIC].contains(&media) {
-        return Err(ApiError::unknown_patch_type());
-    }
-    codec::check_size(&call.body, negotiate::Format::Json)?;
-    let prefix = if media == STRATEGIC {
-        ""
-    } else {
-        "error decoding patch: "
-    };
-    let parsed = objects::json::parse(&call.body)
-        .map_err(|e| ApiError::bad_request(format!("{prefix}{e}")))?;
-    codec::strict(
-        &parsed.strict,
-        call.expected(),
-        options.field_validation,
-        warnings,
-    )?;
-    match (media, &parsed.value) {
-        (JSON, _) | (_, Value::Object(_)) => Ok(parsed.value),
-        (STRATEGIC, Value::Null) => Ok(Value::Object(serde_json::Map::new())),
-        (_, other) => Err(ApiError::bad_request(format!(
-            "{prefix}json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            go_type(other)
-        ))),
-    }
+/// A patch of one of the kinds other than apply.
+#[derive(Debug)]
+pub(super) struct Patch<'c> {
+    media: &'c str,
+    value: Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
 }
 
-fn patched(
-    call: &Call,
-    patch: &Value,
-    old: &Value,
-    options: &WriteOptions,
-    warnings: &mut Vec<String>,
-) -> Result<Value> {
-    let media = negotiate::body_media(&call.headers);
-    let result = match media {
-        JSON => objects::jsonpatch::json_patch(old, patch).map_err(patch_error)?,
-        MERGE => objects::jsonpatch::merge_patch(old, patch).map_err(patch_error)?,
-        _ => objects::strategic::strategic_patch(call.resource.ty, old, patch)
-            .map_err(strategic_error)?,
-    };
-    let refuse = |why: &str| {
-        let mut errors = kinds::field::Errors::default();
-        let shown = Value::String(result.to_string());
-        errors.invalid(&kinds::field::Path::root("patch"), &shown, why);
-        ApiError::invalid("", "", "", &errors)
-    };
-    let same_kind = result["kind"] == old["kind"] && result["apiVersion"] == old["apiVersion"];
-    if !same_kind && media != STRATEGIC {
-        let (kind, version) = (result["kind"].as_str(), result["apiVersion"].as_str());
-        return Err(refuse(&format!(
-            "no kind {:?} is registered for version {:?}",
-            kind.unwrap_or_default(),
-            version.unwrap_or_default()
-        )));
-    }
-    let decoded = objects::normalize::normalize(call.resource.ty, result.clone())
-        .map_err(|error| refuse(&error.to_string()))?;
-    match options.field_validation {
-        FieldValidation::Strict if !decoded.unknown.is_empty() => {
-            return Err(refuse(&format!(
-                "strict decoding error: {}",
-                decoded.unknown.join(", ")
-            )));
+impl Patch<'_> {
+    /// Reads the body of a patch.
+    pub(super) fn read<'c>(call: &'c Call, options: &WriteOptions) -> Result<Patch<'c>> {
+        let media = negotiate::body_media(&call.headers);
+        if ![JSON, MERGE, STRATEGIC].contains(&media) {
+            return Err(ApiError::unknown_patch_type());
         }
-        FieldValidation::Warn => warnings.extend(decoded.unknown),
-        FieldValidation::Strict | FieldValidation::Ignore => {}
+        if options.force {
+            return Err(ApiError::invalid_option(
+                "PatchOptions",
+                "FieldValueForbidden",
+                "force",
+                "Forbidden: may not be specified for non-apply patch",
+            ));
+        }
+        codec::check_size(&call.body, negotiate::Format::Json)?;
+        let prefix = if media == STRATEGIC {
+            ""
+        } else {
+            "error decoding patch: "
+        };
+        let parsed = objects::json::parse(&call.body)
+            .map_err(|e| ApiError::bad_request(format!("{prefix}{e}")))?;
+        let value = match (media, parsed.value) {
+            (STRATEGIC, Value::Null) => Value::Object(serde_json::Map::new()),
+            (JSON, value) | (_, value @ Value::Object(_)) => value,
+            (_, other) => {
+                return Err(ApiError::bad_request(format!(
+                    "{prefix}json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                    go_type(&other)
+                )));
+            }
+        };
+        Ok(Patch {
+            media,
+            value,
+            duplicates: parsed.strict,
+            validation: options.field_validation,
+        })
     }
-    let mut object = decoded.value;
-    call.check_named(&object)?;
-    call.check_identity(&object)?;
-    object["kind"] = call.resource.kind.into();
-    object["apiVersion"] = call.resource.gv.to_string().into();
-    kinds::defaults::apply(call.resource.ty, &mut object);
-    Ok(object)
+
+    /// What becomes of `old`, an object of the expected kind.
+    pub(super) fn apply(
+        &self,
+        call: &Call,
+        expected: Expected,
+        old: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let result = match self.media {
+            JSON => objects::jsonpatch::json_patch(old, &self.value).map_err(patch_error)?,
+            MERGE => objects::jsonpatch::merge_patch(old, &self.value).map_err(patch_error)?,
+            _ => objects::strategic::strategic_patch(expected.ty, old, &self.value)
+                .map_err(strategic_error)?,
+        };
+        let same_kind = result["kind"] == old["kind"] && result["apiVersion"] == old["apiVersion"];
+        if !same_kind && self.media != STRATEGIC {
+            let (kind, version) = (result["kind"].as_str(), result["apiVersion"].as_str());
+            let why = format!(
+                "no kind {:?} is registered for version {:?}",
+                kind.unwrap_or_default(),
+                version.unwrap_or_default()
+            );
+            return Err(self.refuse(&result, &why));
+        }
+        let decoded = objects::normalize::normalize(expected.ty, result.clone())
+            .map_err(|error| self.refuse(&result, &error.to_string()))?;
+        let mut problems = self.duplicates.clone();
+        problems.extend(decoded.unknown);
+        match self.validation {
+            FieldValidation::Strict if !problems.is_empty() => {
+                let why = format!("strict decoding error: {}", problems.join(", "));
+                return Err(self.refuse(&result, &why));
+            }
+            FieldValidation::Warn => warnings.extend(problems),
+            FieldValidation::Strict | FieldValidation::Ignore => {}
+        }
+        let mut object = decoded.value;
+        call.check_named(&object)?;
+        call.check_identity(&object)?;
+        object["kind"] = expected.kind.into();
+        object["apiVersion"] = expected.gv.to_string().into();
+        kinds::defaults::apply(expected.ty, &mut object);
+        Ok(object)
+    }
+
+    // Upstream shows the patched object's JSON, or the strategic patch as Go prints maps.
+    fn refuse(&self, result: &Value, why: &str) -> ApiError {
+        let shown = match self.media {
+            STRATEGIC => objects::gotext::plain(&self.value),
+            _ => result.to_string(),
+        };
+        let mut errors = kinds::field::Errors::default();
+        errors.invalid(&kinds::field::Path::root("patch"), &shown.into(), why);
+        ApiError::invalid("", "", "", &errors)
+    }
 }
 
 fn strategic_error(error: objects::strategic::StrategicError) -> ApiError {

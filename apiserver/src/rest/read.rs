@@ -13,6 +13,11 @@ use crate::{list, watch};
 impl Api {
     pub(super) async fn get(&self, call: &Call) -> Result<Reply> {
         let view = call.view()?;
+        if call.query.flag("export") {
+            return Err(ApiError::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            ));
+        }
         if let Some(text) = call.query.get("resourceVersion") {
             let revision: u64 = text.parse().map_err(|_| {
                 ApiError::plain(format!(

@@ -1,21 +1,44 @@
 //! The scale subresource: replicas as autoscaling/v1 Scale.
 
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use http::StatusCode;
 use kinds::field::{Errors, Path};
 use kinds::resources::{GroupVersion, Resource};
+use objects::fieldset::{FieldPath, FieldSet};
+use objects::managed::{self, Managers, Owned};
 use objects::schema::{self, TypeRef};
 use serde_json::{Value, json};
 
+use super::patch::{Configuration, Patch};
 use super::{Api, Call, Reply, text};
 use crate::codec::{self, Expected};
-use crate::negotiate;
+use crate::negotiate::Offer;
+use crate::request::WriteOptions;
 use crate::status::{ApiError, Result};
-use crate::view::{self, View};
+use crate::view::View;
 
 const GV: GroupVersion = GroupVersion {
     group: "autoscaling",
     version: "v1",
 };
+
+/// Scale is served below other resources only; views and tables of it need it as one.
+static SCALE: LazyLock<Resource> = LazyLock::new(|| Resource {
+    gv: GV,
+    plural: "scales",
+    singular: "scale",
+    kind: "Scale",
+    namespaced: true,
+    verbs: Vec::new(),
+    short_names: Vec::new(),
+    categories: Vec::new(),
+    stored: GV,
+    hashed: GV,
+    is_virtual: false,
+    subresources: Vec::new(),
+    ty: scale_type(),
+});
 
 fn scale_type() -> TypeRef {
     schema::kind(GV.group, GV.version, "Scale").expect("in the table")
@@ -55,7 +78,11 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
 
 impl Api {
     pub(super) async fn scale(&self, call: &Call, verb: &str) -> Result<Reply> {
-        let view = call.view_of(true)?;
+        let view = View {
+            resource: &SCALE,
+            ..call.view_of(Offer::Objects)?
+        }
+        .suits(false)?;
         if verb == "get" {
             let stored = self
                 .must_fetch(call.resource, call.namespace(), call.path.name())
@@ -63,61 +90,158 @@ impl Api {
             return Ok(scale_reply(call, &view, &stored.value()));
         }
         let options = call.write_options()?;
-        let mut warnings = Vec::new();
-        let expected = Expected {
-            gv: GV,
-            kind: "Scale",
-            ty: scale_type(),
+        let (body, mut warnings) = Body::read(call, verb, &options)?;
+        // The field manager sees the Scale; of the object it lies in it sees what comes of that.
+        let untracked = WriteOptions {
+            field_manager: String::new(),
+            ..options.clone()
         };
-        let body = match verb {
-            "update" => codec::object(
-                &call.headers,
-                &call.body,
-                expected,
-                options.field_validation,
-                &mut warnings,
-            )?,
-            _ => Value::Null,
-        };
+        let collected = Mutex::new(Vec::new());
         let changed = self
-            .change(call, "scale", &options, |old| {
-                let scale = match verb {
-                    "update" => body.clone(),
-                    _ => patch_scale(call, &of(call.resource, old))?,
-                };
-                with_replicas(call, &scale, old)
+            .change(call, "scale", &untracked, |old| {
+                let mut found = Vec::new();
+                let new = self.rescaled(call, &body, old, &options, &mut found);
+                *collected.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                new
             })
             .await?;
+        warnings.extend(collected.into_inner().unwrap_or_default());
         Ok(scale_reply(call, &view, &changed.stored.value()).with_warnings(warnings))
     }
+
+    fn rescaled(
+        &self,
+        call: &Call,
+        body: &Body<'_>,
+        old: &Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let mut live = of(call.resource, old);
+        if let Some(entries) = scale_entries(old) {
+            live["metadata"]["managedFields"] = entries;
+        }
+        let scale = match body {
+            Body::Apply(config) => {
+                self.applied(call, expected(), Some(&live), config, options, "scale")?
+            }
+            Body::Whole(scale) => self.tracked(&live, scale.clone(), options),
+            Body::Patch(patch) => {
+                let scale = patch.apply(call, expected(), &live, warnings)?;
+                self.tracked(&live, scale, options)
+            }
+        };
+        let mut new = with_replicas(call, &scale, old)?;
+        if let Some(entries) = parent_entries(call.resource, old, &scale) {
+            new["metadata"]["managedFields"] = entries;
+        }
+        Ok(new)
+    }
+
+    fn tracked(&self, live: &Value, mut scale: Value, options: &WriteOptions) -> Value {
+        let (api_version, time) = (GV.to_string(), self.clock.seconds());
+        let request = managed::Request {
+            manager: &options.field_manager,
+            api_version: &api_version,
+            kind: "Scale",
+            subresource: "scale",
+            time: &time,
+            force: false,
+            reset: false,
+            filter: &managed::Filter::default(),
+        };
+        managed::update(scale_type(), Some(live), &mut scale, &request);
+        scale
+    }
+}
+
+/// What a client sends to change a scale.
+enum Body<'c> {
+    Whole(Value),
+    Patch(Patch<'c>),
+    Apply(Configuration),
+}
+
+impl Body<'_> {
+    fn read<'c>(
+        call: &'c Call,
+        verb: &str,
+        options: &WriteOptions,
+    ) -> Result<(Body<'c>, Vec<String>)> {
+        let mut warnings = Vec::new();
+        let body = if verb == "update" {
+            Body::Whole(codec::object(
+                &call.headers,
+                &call.body,
+                expected(),
+                options.field_validation,
+                &mut warnings,
+            )?)
+        } else if super::patch::is_apply(call) {
+            let config = Configuration::read(call, options)?;
+            warnings.clone_from(&config.warnings);
+            Body::Apply(config)
+        } else {
+            Body::Patch(Patch::read(call, options)?)
+        };
+        Ok((body, warnings))
+    }
+}
+
+fn expected() -> Expected {
+    Expected {
+        gv: GV,
+        kind: "Scale",
+        ty: scale_type(),
+    }
+}
+
+fn replicas_path() -> FieldPath {
+    FieldPath::of_fields(["spec", "replicas"])
+}
+
+/// The managers of an object's replicas, as managers of its Scale (upstream's
+/// `ScaleHandler.ToSubresource`).
+fn scale_entries(object: &Value) -> Option<Value> {
+    let path = replicas_path();
+    let mut managers = Managers::of(object).ok()?;
+    managers.0.retain(|_, owned| owned.set.has(&path.0));
+    for owned in managers.0.values_mut() {
+        owned.set = FieldSet::from_paths([&path]);
+        owned.api_version = GV.to_string();
+    }
+    (!managers.is_empty()).then(|| managers.encode())
+}
+
+/// The managers of an object after its Scale has got others (upstream's `ScaleHandler.ToParent`).
+/// A manager that comes in by the Scale has no time, as upstream leaves it.
+fn parent_entries(resource: &Resource, old: &Value, scale: &Value) -> Option<Value> {
+    let path = replicas_path();
+    let replicas = FieldSet::from_paths([&path]);
+    let mut of_scale = Managers::of(scale).ok()?;
+    let mut managers = Managers::of(old).ok()?;
+    managers.0.retain(|id, owned| {
+        if owned.set.has(&path.0) && of_scale.0.remove(id).is_none() {
+            owned.set = owned.set.difference(&replicas);
+        }
+        !owned.set.is_empty()
+    });
+    for (id, owned) in of_scale.0 {
+        if owned.set.has(&path.0) {
+            let owned = Owned {
+                set: replicas.clone(),
+                api_version: resource.gv.to_string(),
+                time: None,
+            };
+            managers.0.insert(id, owned);
+        }
+    }
+    (!managers.is_empty()).then(|| managers.encode())
 }
 
 fn scale_reply(call: &Call, view: &View, object: &Value) -> Reply {
-    let scale = of(call.resource, object);
-    let accepted = negotiate::Accepted {
-        shape: negotiate::Shape::Object,
-        ..view.accepted
-    };
-    Reply::new(StatusCode::OK, view, view::encode(&scale, accepted).into())
-}
-
-fn patch_scale(call: &Call, scale: &Value) -> Result<Value> {
-    let patch = objects::json::parse(&call.body)
-        .map_err(|e| ApiError::bad_request(e.to_string()))?
-        .value;
-    match negotiate::body_media(&call.headers) {
-        "application/json-patch+json" => objects::jsonpatch::json_patch(scale, &patch)
-            .map_err(|e| ApiError::unprocessable(e.to_string())),
-        "application/merge-patch+json" => objects::jsonpatch::merge_patch(scale, &patch)
-            .map_err(|e| ApiError::bad_request(e.to_string())),
-        "application/strategic-merge-patch+json" => {
-            objects::strategic::strategic_patch(scale_type(), scale, &patch)
-                .map_err(|e| ApiError::bad_request(e.to_string()))
-        }
-        _ => Err(ApiError::unsupported_media_type(
-            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json",
-        )),
-    }
+    let body = view.object(of(call.resource, object));
+    Reply::new(StatusCode::OK, view, body)
 }
 
 fn with_replicas(call: &Call, scale: &Value, old: &Value) -> Result<Value> {
@@ -148,4 +272,52 @@ fn with_replicas(call: &Call, scale: &Value, old: &Value) -> Result<Value> {
         new["metadata"]["uid"] = scale["metadata"]["uid"].clone();
     }
     Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployments() -> &'static Resource {
+        kinds::resources::find("apps", "v1", "deployments").expect("exists")
+    }
+
+    fn entry(manager: &str, operation: &str, subresource: &str, fields: Value) -> Value {
+        let mut entry = json!({"manager": manager, "operation": operation, "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": fields, "time": "2026-01-01T00:00:00Z"});
+        if !subresource.is_empty() {
+            entry["subresource"] = subresource.into();
+            entry.as_object_mut().expect("an object").remove("time");
+        }
+        entry
+    }
+
+    #[test]
+    fn a_scale_has_the_managers_of_the_replicas() {
+        let both = json!({"f:spec": {"f:replicas": {}, "f:selector": {}}});
+        let object = json!({"metadata": {"managedFields": [
+            entry("a", "Update", "", both), entry("b", "Update", "", json!({"f:spec": {"f:paused": {}}}))]}});
+        let entries = scale_entries(&object).expect("one");
+        assert_eq!(entries.as_array().map(Vec::len), Some(1));
+        assert_eq!(entries[0]["manager"], "a");
+        assert_eq!(entries[0]["apiVersion"], "autoscaling/v1");
+        assert_eq!(
+            entries[0]["fieldsV1"],
+            json!({"f:spec": {"f:replicas": {}}})
+        );
+    }
+
+    #[test]
+    fn replicas_change_hands_through_the_scale() {
+        let both = json!({"f:spec": {"f:replicas": {}, "f:selector": {}}});
+        let old = json!({"metadata": {"managedFields": [entry("a", "Update", "", both)]}});
+        let scale = json!({"metadata": {"managedFields": [{"manager": "x", "operation": "Apply",
+            "subresource": "scale", "apiVersion": "autoscaling/v1", "time": "2026-01-02T00:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]}});
+        let wanted = json!([
+            entry("x", "Apply", "scale", json!({"f:spec": {"f:replicas": {}}})),
+            entry("a", "Update", "", json!({"f:spec": {"f:selector": {}}})),
+        ]);
+        assert_eq!(parent_entries(deployments(), &old, &scale), Some(wanted));
+    }
 }

@@ -10,6 +10,7 @@ use super::{Api, Call, Reply, text};
 use crate::admission::Warnings;
 use crate::codec::{self, Expected};
 use crate::eviction::{self, Verdict};
+use crate::negotiate::Offer;
 use crate::request::WriteOptions;
 use crate::status::{ApiError, Result};
 use crate::view;
@@ -36,19 +37,6 @@ impl Api {
         }
     }
 
-    async fn issue_token(&self, call: &Call) -> Result<Reply> {
-        let gv = GroupVersion {
-            group: "authentication.k8s.io",
-            version: "v1",
-        };
-        let mut request = self.decode_as(call, gv, "TokenRequest")?;
-        self.mutate_posted(call, &mut request).await?;
-        self.validate_posted(call, &request).await?;
-        Err(ApiError::unavailable(
-            "this server issues no service account tokens: it has no signing key",
-        ))
-    }
-
     // What travels to a node. There is no route yet, but a pod without a node has its answers.
     async fn reach_node(&self, call: &Call, name: &str) -> Result<Reply> {
         if name != "log" {
@@ -66,7 +54,7 @@ impl Api {
                 .is_empty()
         {
             if name == "log" {
-                let view = call.view_of(false)?;
+                let view = call.view_of(Offer::Documents)?;
                 let mut reply = Reply::new(StatusCode::OK, &view, "".into());
                 reply.content_type = "text/plain";
                 return Ok(reply);
@@ -82,7 +70,12 @@ impl Api {
         )))
     }
 
-    fn decode_as(&self, call: &Call, gv: GroupVersion, kind: &'static str) -> Result<Value> {
+    pub(super) fn decode_as(
+        &self,
+        call: &Call,
+        gv: GroupVersion,
+        kind: &'static str,
+    ) -> Result<Value> {
         let ty = schema::kind(gv.group, gv.version, kind)
             .ok_or_else(|| ApiError::internal(format!("no type for {kind}")))?;
         let options = call.write_options()?;
@@ -98,7 +91,7 @@ impl Api {
 
     // POST pods/{name}/binding: the scheduler's word (upstream's `assignPod`).
     async fn bind(&self, call: &Call, pod: &str) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let mut binding = self.decode_as(
             call,
             GroupVersion {
@@ -114,7 +107,7 @@ impl Api {
                 "name in URL does not match name in Binding object",
             ));
         }
-        let options = call.write_options()?;
+        let options = untracked(call)?;
         let bindings = resources::find("", "v1", "bindings").expect("in the table");
         super::as_invalid(
             bindings,
@@ -160,7 +153,7 @@ impl Api {
     }
 
     async fn evict(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let mut eviction = self.decode_eviction(call)?;
         self.mutate_posted(call, &mut eviction).await?;
         let asked = text(&eviction, "name");
@@ -258,7 +251,7 @@ impl Api {
 
     async fn mark_disrupted(&self, call: &Call) -> Result<()> {
         let on_pod = pod_call(call, call.resource, call.path.name());
-        let write = call.write_options()?;
+        let write = untracked(call)?;
         let now = self.clock.seconds();
         self.change_unasked(&on_pod, "status", &write, |old| {
             let mut new = old.clone();
@@ -274,7 +267,7 @@ impl Api {
 
     /// Kinds that are answered on the spot.
     pub(super) async fn call_virtual(&self, call: &Call) -> Result<Reply> {
-        let view = call.view_of(false)?;
+        let view = call.view_of(Offer::Documents)?;
         let (group, kind) = (call.resource.gv.group, call.resource.kind);
         let answer = match (group, kind) {
             ("", "Binding") => {
@@ -283,17 +276,8 @@ impl Api {
                 return self.bind(call, &pod).await;
             }
             ("", "ComponentStatus") => component_statuses(call)?,
-            ("authentication.k8s.io", "SelfSubjectReview") => {
-                let mut review = self.decode_review(call).await?;
-                review["status"] =
-                    json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}});
-                review
-            }
-            ("authentication.k8s.io", _) => {
-                let mut review = self.decode_review(call).await?;
-                review["status"] = json!({"user": {}, "error": "this server issues no tokens"});
-                review
-            }
+            ("authentication.k8s.io", "SelfSubjectReview") => self.self_review(call).await?,
+            ("authentication.k8s.io", _) => self.token_review(call).await?,
             _ => self.access_review(call).await?,
         };
         let code = if call.method == Method::POST {
@@ -307,33 +291,14 @@ impl Api {
             view::encode(&answer, view.accepted).into(),
         ))
     }
+}
 
-    // A review is an object that is POSTed like any other, and admitted like any other.
-    async fn decode_review(&self, call: &Call) -> Result<Value> {
-        let mut review = self.decode_as(call, call.resource.gv, call.resource.kind)?;
-        self.mutate_posted(call, &mut review).await?;
-        self.validate_posted(call, &review).await?;
-        Ok(review)
-    }
-
-    // Without an authorizer every authenticated user may do everything, and the review says so.
-    async fn access_review(&self, call: &Call) -> Result<Value> {
-        let mut review = self.decode_review(call).await?;
-        super::as_invalid(
-            call.resource,
-            &review,
-            kinds::validation::create(call.resource, &review),
-        )?;
-        review["status"] = match call.resource.kind {
-            "SelfSubjectRulesReview" => json!({
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": false,
-            }),
-            _ => json!({"allowed": true, "reason": "no authorizer is configured"}),
-        };
-        Ok(review)
-    }
+// Upstream's binding and eviction write below the field manager.
+fn untracked(call: &Call) -> Result<WriteOptions> {
+    Ok(WriteOptions {
+        field_manager: String::new(),
+        ..call.write_options()?
+    })
 }
 
 fn pod_call(call: &Call, pods: &'static Resource, pod: &str) -> Call {

@@ -182,10 +182,12 @@ impl Api {
     async fn settle(&self, attempt: &Attempt<'_>, new: &mut Value) -> Result<()> {
         let (call, subresource, old) = (attempt.call, attempt.subresource, attempt.old);
         carry_over(new, old);
-        if !super::patch::is_apply(call) {
-            self.track(call, attempt.options, subresource, Some(old), new);
+        let options = attempt.options;
+        if !super::patch::is_apply(call) && !options.field_manager.is_empty() {
+            self.track(call, options, subresource, Some(old), new);
         }
         self.mutate_changed(attempt, new).await?;
+        crate::escalation::check(&self.authorizer, call, new, Some(old))?;
         strategy::prepare_update(call.resource, subresource, new, old);
         if subresource == "approval" {
             stamp_conditions(new, &self.clock.seconds());
@@ -262,8 +264,7 @@ impl Api {
         let expect = Expect::Modified(current.revision);
         if is_finished(new) {
             let written = self
-                .store
-                .write(attempt.key, expect, Change::Delete)
+                .commit(attempt.collection, attempt.key, expect, Change::Delete)
                 .await?;
             return Ok(match written {
                 Written::Done(revision) => {
@@ -278,7 +279,8 @@ impl Api {
             value: value.clone(),
             ttl,
         };
-        match self.store.write(attempt.key, expect, change).await? {
+        let written = self.commit(attempt.collection, attempt.key, expect, change);
+        match written.await? {
             Written::Done(revision) => Ok(Some(as_stored(revision)?)),
             Written::Conflict(_) => Ok(None),
         }
@@ -363,14 +365,7 @@ fn check_version(call: &Call, key: &str, new: &Value, old: &Value) -> Result<boo
 
 // What no client can change on an existing object.
 fn carry_over(new: &mut Value, old: &Value) {
-    const KEPT: [&str; 6] = [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-    ];
+    const KEPT: [&str; 4] = ["uid", "creationTimestamp", "generation", "selfLink"];
     let Some(metadata) = new["metadata"].as_object_mut() else {
         return;
     };
@@ -387,6 +382,15 @@ fn carry_over(new: &mut Value, old: &Value) {
             Some(value) => metadata.insert(field.into(), value.clone()),
             None => metadata.remove(field),
         };
+    }
+    // Nobody can take a deletion back; whoever tries to delete by an update is told by validation.
+    if let Some(value) = old["metadata"].get("deletionTimestamp") {
+        metadata.insert("deletionTimestamp".into(), value.clone());
+    }
+    if let Some(value) = old["metadata"].get("deletionGracePeriodSeconds") {
+        metadata
+            .entry("deletionGracePeriodSeconds")
+            .or_insert_with(|| value.clone());
     }
     if let Some(uid) = changed_uid {
         metadata.insert("uid".into(), uid);

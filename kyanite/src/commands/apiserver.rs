@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::apiserver::Server;
+use ::apiserver::settings::{Access, Anonymous, KeyPairFiles};
 use ::store::embedded::Options as EmbeddedOptions;
 use ::store::etcd::{ClientIdentity, Options as EtcdOptions, Tls};
 use ::store::{Embedded, Etcd, Store};
@@ -32,9 +33,18 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
         },
         _ => pki::self_signed(&flags.cert_dir, &[advertise, IpAddr::from([127, 0, 0, 1])])?,
     };
-    let tls = pki::tls(&pair, flags.client_ca_file.as_deref())?;
+    let certificate = KeyPairFiles {
+        certificate: pair.cert,
+        key: pair.key,
+    };
+    let mut access = Access::default();
+    access.authentication.client_ca_file = flags.client_ca_file.clone();
+    access.authentication.anonymous = match flags.anonymous_auth {
+        true => Anonymous::Everywhere,
+        false => Anonymous::Off,
+    };
     let advertise = SocketAddr::new(advertise, port);
-    let config = serve::config(&flags.serving, store, tls, advertise, flags.anonymous_auth);
+    let config = serve::config(&flags.serving, store, certificate, advertise, access);
     let (_ready, served) = Server::build(config, listener)
         .await?
         .run(serve::told_to_stop());

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ::apiserver::{AdmissionSettings, Authorizer, Clock, Config};
+use ::apiserver::settings::{Access, KeyPairFiles};
+use ::apiserver::{Clock, Config};
 use ::store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,21 +42,19 @@ pub(super) fn reachable(ip: IpAddr) -> IpAddr {
 pub(super) fn config(
     serving: &Serving,
     store: Arc<dyn Store>,
-    tls: Arc<rustls::ServerConfig>,
+    certificate: KeyPairFiles,
     advertise: SocketAddr,
-    anonymous: bool,
+    access: Access,
 ) -> Config {
     Config {
         store,
-        tls,
+        certificate,
+        access,
         advertise,
         service_cidr: serving.service_cluster_ip_range,
-        anonymous,
         event_ttl: serving.event_ttl,
         compaction: serving.etcd_compaction_interval,
         clock: Clock::system(),
-        admission: AdmissionSettings::default(),
-        authorizer: Authorizer::always_allow(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use ::apiserver::Server;
+use ::apiserver::settings::{self, Access, Anonymous, KeyPairFiles};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::exit::{Code, Failure, Result};
 use crate::pki::Pki;
 use crate::printer::Printer;
 use crate::stages::{Audience, Stages};
-use crate::{admin, kubeconfig, logging, pki};
+use crate::{admin, kubeconfig, logging};
 
 /// Starts a server in the background and returns when it is ready.
 pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
@@ -195,12 +196,19 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
     let port = listener.local_addr().map_or(up.port, |a| a.port());
     let pki = Pki::ensure(&dir.pki(), &addresses(&up))?;
-    let tls = pki::tls(&pki.server, Some(&pki.ca.cert))?;
+    let certificate = KeyPairFiles {
+        certificate: pki.server.cert.clone(),
+        key: pki.server.key.clone(),
+    };
+    let mut access = Access::default();
+    access.authentication.client_ca_file = Some(pki.ca.cert.clone());
+    access.authentication.anonymous =
+        Anonymous::Paths(settings::HEALTH_PATHS.map(str::to_owned).to_vec());
     stages.done("certificates", &dir.pki().display().to_string());
     let store = Embedded::open(dir.store(), EmbeddedOptions::default())?;
     stages.done("store", &format!("revision {}", store.revision_now()));
     let advertise = SocketAddr::new(serve::reachable(up.bind_address), port);
-    let config = serve::config(&up.serving, store.clone(), tls, advertise, false);
+    let config = serve::config(&up.serving, store.clone(), certificate, advertise, access);
     let server = Server::build(config, listener).await?;
     let url = format!("https://{advertise}");
     stages.done("api server", &url);

@@ -51,6 +51,37 @@ fn duplicates_are_reported_and_the_last_one_wins() {
 }
 
 #[test]
+fn every_duplicate_is_named_by_the_line_of_its_value() {
+    let cases: [(&str, &[&str]); 4] = [
+        (
+            "metadata:\n  name: q\n  name: r\ndata:\n  a: b\n  a: c\n",
+            &["line 3: key \"name\"", "line 6: key \"a\""],
+        ),
+        ("m:\n  n: q\nm:\n  n: r\n", &["line 4: key \"m\""]),
+        (
+            "s:\n  c:\n  - n: a\n    n: b\n  f: 1\n  f: [2]\n",
+            &["line 4: key \"n\"", "line 6: key \"f\""],
+        ),
+        (
+            "{\"a\": 1, \"b\": {\"c\": 1, \"c\": 2}}",
+            &["line 1: key \"c\""],
+        ),
+    ];
+    for (text, wanted) in cases {
+        let lines: String = wanted
+            .iter()
+            .map(|l| format!("\n  {l} already set in map"))
+            .collect();
+        let parsed = parse(text.as_bytes()).unwrap();
+        assert_eq!(
+            parsed.strict,
+            [format!("yaml: unmarshal errors:{lines}")],
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn what_is_not_yaml_is_refused() {
     for text in ["a: b: c", "{", "a: *nowhere", "a: .nan", "\u{1}"] {
         let error = parse(text.as_bytes()).unwrap_err().to_string();

@@ -1,0 +1,211 @@
+//! The TLS side of the front door.
+//!
+//! As upstream's: a client certificate is asked for, and the handshake proves only that the client
+//! holds its key. Whether the certificate is good for anything is decided per request, because a bad
+//! one must be answered with 401 and a sentence, not with a TLS alert.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::settings::{Authentication, KeyPairFiles};
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file without what it should hold.
+    #[error("`{}` holds no {what}: {cause}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A certificate and a key that do not fit each other, or that TLS cannot use.
+    #[error("`{}` and its key cannot be used: {cause}", path.display())]
+    Pair {
+        /// The certificate's file.
+        path: PathBuf,
+        /// What TLS says.
+        cause: rustls::Error,
+    },
+}
+
+/// The current TLS configuration; connections that exist keep the one they began with.
+#[derive(Debug)]
+pub(crate) struct FrontDoor {
+    certificate: KeyPairFiles,
+    client_authorities: Vec<PathBuf>,
+    current: ArcSwap<ServerConfig>,
+}
+
+impl FrontDoor {
+    pub(crate) fn open(
+        certificate: KeyPairFiles,
+        authentication: &Authentication,
+    ) -> Result<FrontDoor, Error> {
+        let proxies = authentication.request_header.as_ref();
+        let client_authorities: Vec<PathBuf> = authentication
+            .client_ca_file
+            .iter()
+            .chain(proxies.map(|proxies| &proxies.client_ca_file))
+            .cloned()
+            .collect();
+        let first = configuration(&certificate, &client_authorities)?;
+        Ok(FrontDoor {
+            certificate,
+            client_authorities,
+            current: ArcSwap::new(first),
+        })
+    }
+
+    /// What new connections are accepted with.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.current.load_full())
+    }
+
+    /// Reads the files again; on failure everything stays as it is.
+    pub(crate) fn reload(&self) -> Result<(), Error> {
+        let next = configuration(&self.certificate, &self.client_authorities)?;
+        self.current.store(next);
+        Ok(())
+    }
+
+    /// The files a configuration is made of.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let KeyPairFiles { certificate, key } = &self.certificate;
+        let mut files = vec![certificate.clone(), key.clone()];
+        files.extend(self.client_authorities.iter().cloned());
+        files
+    }
+}
+
+fn configuration(
+    pair: &KeyPairFiles,
+    client_authorities: &[PathBuf],
+) -> Result<Arc<ServerConfig>, Error> {
+    let unusable = |cause| Error::Pair {
+        path: pair.certificate.clone(),
+        cause,
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(unusable)?;
+    // Upstream asks for a certificate only where one could be believed.
+    let builder = if client_authorities.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let verifier = AnyHolder::new(client_authorities, &provider)?;
+        builder.with_client_cert_verifier(Arc::new(verifier))
+    };
+    let key = PrivateKeyDer::from_pem_file(&pair.key).map_err(|e| Error::File {
+        path: pair.key.clone(),
+        what: "private key",
+        cause: e.to_string(),
+    })?;
+    let mut config = builder
+        .with_single_cert(certificates(&pair.certificate)?, key)
+        .map_err(unusable)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The certificates of a PEM file; at least one.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let empty = |cause: String| Error::File {
+        path: path.to_owned(),
+        what: "certificate",
+        cause,
+    };
+    let found: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(|certificates| certificates.collect())
+        .map_err(|e| empty(e.to_string()))?;
+    if found.is_empty() {
+        return Err(empty("there is no CERTIFICATE block in it".into()));
+    }
+    Ok(found)
+}
+
+/// Believes whoever holds the key of the certificate they show, for the time being.
+#[derive(Debug)]
+struct AnyHolder {
+    hints: Vec<DistinguishedName>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl AnyHolder {
+    fn new(authorities: &[PathBuf], provider: &CryptoProvider) -> Result<AnyHolder, Error> {
+        let mut subjects = std::collections::BTreeSet::new();
+        for path in authorities {
+            for certificate in certificates(path)? {
+                let (_, parsed) =
+                    X509Certificate::from_der(&certificate).map_err(|e| Error::File {
+                        path: path.clone(),
+                        what: "usable CA",
+                        cause: e.to_string(),
+                    })?;
+                subjects.insert(parsed.subject().as_raw().to_vec());
+            }
+        }
+        Ok(AnyHolder {
+            hints: subjects.into_iter().map(DistinguishedName::from).collect(),
+            algorithms: provider.signature_verification_algorithms,
+        })
+    }
+}
+
+impl ClientCertVerifier for AnyHolder {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    // Clients with several certificates choose by these.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

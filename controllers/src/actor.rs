@@ -1,0 +1,270 @@
+//! Who acts: requests in the name of one controller.
+//!
+//! All actors share one connection pool. An actor with an account of its own adds that account's
+//! token to each request; the token is asked for at the first one and renewed before it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, StatusCode};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Resource;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request as Writer;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::worker::SyncError;
+
+/// Where upstream keeps the accounts of its controllers.
+const ACCOUNTS_NAMESPACE: &str = "kube-system";
+/// Upstream's `defaultExpirationSeconds`; a fifth of it is left when the token is renewed.
+const TOKEN_SECONDS: i64 = 3600;
+const RENEW_AFTER: Duration = Duration::from_secs(2880);
+
+/// A typed object of the API.
+pub(crate) trait Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned {}
+impl<T: Resource<DynamicType = ()> + Serialize + DeserializeOwned> Object for T {}
+
+/// What a request may give.
+pub(crate) type Answer<T> = Result<T, SyncError>;
+
+/// Somebody who sends requests.
+#[derive(Clone)]
+pub(crate) struct Actor {
+    client: kube::Client,
+    account: Option<Arc<Account>>,
+}
+
+impl Actor {
+    /// Acts as whoever the client's credentials say.
+    pub(crate) fn of_client(client: kube::Client) -> Actor {
+        Actor {
+            client,
+            account: None,
+        }
+    }
+
+    /// Acts as a service account of kube-system; `bare` is a client without credentials.
+    pub(crate) fn of_account(bare: kube::Client, root: Actor, name: &'static str) -> Actor {
+        let account = Account {
+            name,
+            root,
+            token: Mutex::new(None),
+        };
+        Actor {
+            client: bare,
+            account: Some(Arc::new(account)),
+        }
+    }
+
+    pub(crate) async fn get<K: Object>(&self, namespace: &str, name: &str) -> Answer<Option<K>> {
+        let request = writer::<K>(namespace).get(name, &kube::api::GetParams::default())?;
+        match self.send(request).await {
+            Err(SyncError::Api(error)) if is(&error, StatusCode::NOT_FOUND) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    pub(crate) async fn create<K: Object>(&self, namespace: &str, object: &K) -> Answer<K> {
+        let request = writer::<K>(namespace).create(&PostParams::default(), body(object)?)?;
+        self.send(request).await
+    }
+
+    pub(crate) async fn replace<K: Object>(&self, object: &K) -> Answer<K> {
+        let (namespace, name) = place(object);
+        let request =
+            writer::<K>(namespace).replace(name, &PostParams::default(), body(object)?)?;
+        self.send(request).await
+    }
+
+    pub(crate) async fn replace_part<K: Object>(&self, part: &str, object: &K) -> Answer<K> {
+        let (namespace, name) = place(object);
+        let params = PostParams::default();
+        let request =
+            writer::<K>(namespace).replace_subresource(part, name, &params, body(object)?)?;
+        self.send(request).await
+    }
+
+    /// Applies fields as a manager that takes them from whoever has them.
+    pub(crate) async fn apply<K: Object>(
+        &self,
+        name: &str,
+        manager: &str,
+        fields: &serde_json::Value,
+    ) -> Answer<K> {
+        let params = PatchParams::apply(manager).force();
+        let request = writer::<K>("").patch(name, &params, &Patch::Apply(fields))?;
+        self.send(request).await
+    }
+
+    /// Deletes an object if it is still the one with this uid; one that has gone is fine.
+    pub(crate) async fn delete<K: Object>(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Answer<()> {
+        let params = DeleteParams {
+            preconditions: uid.map(|uid| Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let request = writer::<K>(namespace).delete(name, &params)?;
+        match self.send::<serde_json::Value>(request).await {
+            Err(SyncError::Api(error))
+                if is(&error, StatusCode::NOT_FOUND) || is(&error, StatusCode::CONFLICT) =>
+            {
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Answer<T> {
+        let Some(account) = &self.account else {
+            return Ok(self.client.request(request).await?);
+        };
+        let first = with_token(&request, account.token().await?);
+        match self.client.request(first).await {
+            // The token may have died before its time, with a key that was rotated.
+            Err(error) if is(&error, StatusCode::UNAUTHORIZED) => {
+                account.forget().await;
+                let second = with_token(&request, account.token().await?);
+                Ok(self.client.request(second).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+fn writer<K: Object>(namespace: &str) -> Writer {
+    let namespace = (!namespace.is_empty()).then_some(namespace);
+    Writer::new(K::url_path(&(), namespace))
+}
+
+fn place(object: &impl Object) -> (&str, &str) {
+    let meta = object.meta();
+    (
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
+}
+
+fn body(object: &impl Serialize) -> Result<Vec<u8>, kube::core::request::Error> {
+    serde_json::to_vec(object).map_err(kube::core::request::Error::SerializeBody)
+}
+
+fn with_token(request: &Request<Vec<u8>>, token: HeaderValue) -> Request<Vec<u8>> {
+    let mut request = request.clone();
+    request.headers_mut().insert(AUTHORIZATION, token);
+    request
+}
+
+/// Whether an answer was this refusal.
+pub(crate) fn is(error: &kube::Error, code: StatusCode) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code.as_u16())
+}
+
+/// Whether a write failed because the object is not (or no longer) as we believed: the watch will
+/// tell, and bring the key back.
+pub(crate) fn is_outdated(error: &SyncError) -> bool {
+    matches!(error, SyncError::Api(error)
+        if is(error, StatusCode::CONFLICT) || is(error, StatusCode::NOT_FOUND))
+}
+
+/// Whether a create failed because the namespace is gone or going (upstream's
+/// `NamespaceTerminatingCause`).
+pub(crate) fn is_namespace_ending(error: &SyncError) -> bool {
+    let SyncError::Api(kube::Error::Api(status)) = error else {
+        return false;
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == StatusCode::NOT_FOUND.as_u16()
+        || causes
+            .map(|cause| cause.reason.as_str())
+            .any(|reason| reason == "NamespaceTerminating")
+}
+
+/// A service account we act as.
+struct Account {
+    name: &'static str,
+    root: Actor,
+    token: Mutex<Option<Token>>,
+}
+
+struct Token {
+    header: HeaderValue,
+    renew_at: Instant,
+}
+
+impl Account {
+    async fn token(&self) -> Answer<HeaderValue> {
+        let mut token = self.token.lock().await;
+        if let Some(token) = token.as_ref()
+            && Instant::now() < token.renew_at
+        {
+            return Ok(token.header.clone());
+        }
+        // Boxed, because sending is what asks for a token.
+        let header = Box::pin(self.request_token()).await?;
+        *token = Some(Token {
+            header: header.clone(),
+            renew_at: Instant::now() + RENEW_AFTER,
+        });
+        Ok(header)
+    }
+
+    async fn forget(&self) {
+        *self.token.lock().await = None;
+    }
+
+    async fn request_token(&self) -> Answer<HeaderValue> {
+        self.ensure_account().await?;
+        let wish = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let params = PostParams::default();
+        let request = writer::<ServiceAccount>(ACCOUNTS_NAMESPACE).create_subresource(
+            "token",
+            self.name,
+            &params,
+            body(&wish)?,
+        )?;
+        let answer: TokenRequest = self.root.send(request).await?;
+        let token = answer.status.and_then(|s| s.token).unwrap_or_default();
+        let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
+            SyncError::Other(format!("the API server gave no token for {}", self.name))
+        })?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    // As upstream's `getOrCreateServiceAccount`.
+    async fn ensure_account(&self) -> Answer<()> {
+        let found = self
+            .root
+            .get::<ServiceAccount>(ACCOUNTS_NAMESPACE, self.name)
+            .await?;
+        if found.is_some() {
+            return Ok(());
+        }
+        let mut account = ServiceAccount::default();
+        account.metadata.name = Some(self.name.to_owned());
+        account.metadata.namespace = Some(ACCOUNTS_NAMESPACE.to_owned());
+        match self.root.create(ACCOUNTS_NAMESPACE, &account).await {
+            Err(SyncError::Api(error)) if is(&error, StatusCode::CONFLICT) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What the API server holds, kept by one watch per kind and shared by the controllers.
+//!
+//! Each watch keeps of an object only what its controllers read.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use futures::StreamExt as _;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ObjectKey {
+    /// Namespace; empty for cluster scope.
+    pub(crate) namespace: String,
+    /// Name.
+    pub(crate) name: String,
+}
+
+impl ObjectKey {
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> ObjectKey {
+        ObjectKey {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    fn of(object: &impl Resource) -> ObjectKey {
+        let meta = object.meta();
+        ObjectKey::new(
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        )
+    }
+}
+
+/// One object changed, appeared, went, or is merely to be looked at again.
+pub(crate) struct Change<'a, V> {
+    pub(crate) key: &'a ObjectKey,
+    /// What was there before.
+    pub(crate) before: Option<&'a V>,
+    /// What is there now.
+    pub(crate) after: Option<&'a V>,
+}
+
+type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
+
+/// The objects of one watch.
+pub(crate) struct Cache<V> {
+    shared: Arc<Shared<V>>,
+}
+
+struct Shared<V> {
+    objects: RwLock<BTreeMap<ObjectKey, Arc<V>>>,
+    listeners: RwLock<Vec<Listener<V>>>,
+    complete: watch::Sender<bool>,
+}
+
+impl<V> Clone for Cache<V> {
+    fn clone(&self) -> Self {
+        Cache {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<V: Send + Sync + 'static> Cache<V> {
+    pub(crate) fn new() -> Cache<V> {
+        Cache {
+            shared: Arc::new(Shared {
+                objects: RwLock::new(BTreeMap::new()),
+                listeners: RwLock::new(Vec::new()),
+                complete: watch::Sender::new(false),
+            }),
+        }
+    }
+
+    /// Calls `listener` on every change from now on; it must be quick, most add a key to a queue.
+    pub(crate) fn on_change(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
+        self.listeners_mut().push(Box::new(listener));
+    }
+
+    /// Waits until everything that existed at the start has been seen.
+    pub(crate) async fn complete(&self) {
+        let mut complete = self.shared.complete.subscribe();
+        // An error means that the sender is gone, and with it the manager.
+        let _ = complete.wait_for(|complete| *complete).await;
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+        self.objects().get(key).cloned()
+    }
+
+    /// Every object, in the order of their keys.
+    pub(crate) fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
+        let objects = self.objects();
+        objects
+            .iter()
+            .map(|(k, v)| (k.clone(), Arc::clone(v)))
+            .collect()
+    }
+
+    /// Shows every object to the listeners again, so that what went unnoticed is noticed.
+    pub(crate) fn look_again(&self) {
+        for (key, object) in self.all() {
+            self.tell(&key, Some(&object), Some(&object));
+        }
+    }
+
+    pub(crate) fn put(&self, key: ObjectKey, object: V) {
+        let object = Arc::new(object);
+        let before = self.objects_mut().insert(key.clone(), Arc::clone(&object));
+        self.tell(&key, before.as_deref(), Some(&object));
+    }
+
+    pub(crate) fn remove(&self, key: &ObjectKey) {
+        let before = self.objects_mut().remove(key);
+        if before.is_some() {
+            self.tell(key, before.as_deref(), None);
+        }
+    }
+
+    /// The whole truth, after a list: what is not in it has gone.
+    pub(crate) fn replace(&self, objects: BTreeMap<ObjectKey, V>) {
+        let vanished: Vec<ObjectKey> = self
+            .objects()
+            .keys()
+            .filter(|key| !objects.contains_key(key))
+            .cloned()
+            .collect();
+        for key in &vanished {
+            self.remove(key);
+        }
+        for (key, object) in objects {
+            self.put(key, object);
+        }
+        self.shared.complete.send_replace(true);
+    }
+
+    fn tell(&self, key: &ObjectKey, before: Option<&V>, after: Option<&V>) {
+        let change = Change { key, before, after };
+        for listener in self.listeners().iter() {
+            listener(&change);
+        }
+    }
+
+    fn objects(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ObjectKey, Arc<V>>> {
+        self.shared.objects.read().expect(UNPOISONED)
+    }
+
+    fn objects_mut(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<ObjectKey, Arc<V>>> {
+        self.shared.objects.write().expect(UNPOISONED)
+    }
+
+    fn listeners(&self) -> std::sync::RwLockReadGuard<'_, Vec<Listener<V>>> {
+        self.shared.listeners.read().expect(UNPOISONED)
+    }
+
+    fn listeners_mut(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Listener<V>>> {
+        self.shared.listeners.write().expect(UNPOISONED)
+    }
+}
+
+const UNPOISONED: &str = "nothing panics while it holds the cache";
+
+/// Keeps a cache up to date, for ever; `keep` reduces an object to what is kept of it.
+pub(crate) async fn follow<K, V>(
+    cache: Cache<V>,
+    api: Api<K>,
+    config: watcher::Config,
+    keep: impl Fn(K) -> V + Send,
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    V: Send + Sync + 'static,
+{
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut listed = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                listed.insert(ObjectKey::of(&object), keep(object));
+            }
+            Ok(Event::InitDone) => cache.replace(std::mem::take(&mut listed)),
+            Ok(Event::Apply(object)) => cache.put(ObjectKey::of(&object), keep(object)),
+            Ok(Event::Delete(object)) => cache.remove(&ObjectKey::of(&object)),
+            Err(error) => {
+                let kind = K::kind(&());
+                tracing::warn!(%kind, %error, "the watch was interrupted and goes on");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::sync::Mutex;
+
+    type Seen = Arc<Mutex<Vec<(String, Option<u8>, Option<u8>)>>>;
+
+    fn watched() -> (Cache<u8>, Seen) {
+        let cache = Cache::new();
+        let seen = Seen::default();
+        let log = Arc::clone(&seen);
+        cache.on_change(move |change| {
+            let entry = (
+                change.key.name.clone(),
+                change.before.copied(),
+                change.after.copied(),
+            );
+            log.lock().unwrap().push(entry);
+        });
+        (cache, seen)
+    }
+
+    #[test]
+    fn a_list_tells_what_came_and_what_went() {
+        let (cache, seen) = watched();
+        cache.put(ObjectKey::new("", "old"), 1);
+        seen.lock().unwrap().clear();
+        cache.replace(BTreeMap::from([(ObjectKey::new("", "new"), 2)]));
+        assert_eq!(
+            *seen.lock().unwrap(),
+            [("old".into(), Some(1), None), ("new".into(), None, Some(2))]
+        );
+        assert!(cache.get(&ObjectKey::new("", "old")).is_none());
+    }
+
+    #[test]
+    fn looking_again_shows_what_is_there() {
+        let (cache, seen) = watched();
+        cache.put(ObjectKey::new("", "a"), 1);
+        seen.lock().unwrap().clear();
+        cache.look_again();
+        assert_eq!(*seen.lock().unwrap(), [("a".into(), Some(1), Some(1))]);
+    }
+
+    #[tokio::test]
+    async fn a_cache_is_complete_after_its_first_list() {
+        let (cache, _) = watched();
+        assert!(!*cache.shared.complete.borrow());
+        cache.replace(BTreeMap::new());
+        cache.complete().await;
+    }
+}

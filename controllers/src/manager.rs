@@ -1,0 +1,208 @@
+//! What controllers are started with: the configuration, who they act as, and the shared watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use crate::actor::Actor;
+use crate::cache::{self, Cache, ObjectKey};
+use crate::queue::{Key, Queue};
+use crate::worker::{Synced, work};
+use crate::{Config, Error};
+
+/// How often everything is looked at again. Upstream takes half a day to a day; looking costs nothing
+/// here, and it is how a new root CA file reaches the namespaces.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+
+/// What is kept of a namespace.
+pub(crate) struct NamespaceState {
+    /// Whether objects may be created in it.
+    pub(crate) active: bool,
+}
+
+/// What is kept of a service account.
+pub(crate) struct AccountState {
+    pub(crate) uid: String,
+}
+
+/// The manager while its controllers are being started.
+pub(crate) struct Manager {
+    pub(crate) config: Arc<Config>,
+    pub(crate) root: Actor,
+    client: kube::Client,
+    bare: kube::Client,
+    tasks: Vec<BoxFuture<'static, ()>>,
+    looks: Vec<Box<dyn Fn() + Send>>,
+    requests: Option<Cache<CertificateSigningRequest>>,
+    namespaces: Option<Cache<NamespaceState>>,
+    accounts: Option<Cache<AccountState>>,
+    bootstrap_tokens: Option<Cache<Secret>>,
+}
+
+impl Manager {
+    pub(crate) fn new(config: Arc<Config>, client: kube::Client, bare: kube::Client) -> Manager {
+        Manager {
+            config,
+            root: Actor::of_client(client.clone()),
+            client,
+            bare,
+            tasks: Vec::new(),
+            looks: Vec::new(),
+            requests: None,
+            namespaces: None,
+            accounts: None,
+            bootstrap_tokens: None,
+        }
+    }
+
+    /// Who acts for a controller; `account` is upstream's name for its service account.
+    pub(crate) fn act_as(&self, account: &'static str) -> Actor {
+        match self.config.own_identities {
+            true => Actor::of_account(self.bare.clone(), self.root.clone(), account),
+            false => self.root.clone(),
+        }
+    }
+
+    /// A client that watches as the manager itself.
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Works off a queue once the caches it reads are complete.
+    pub(crate) fn start_work<K: Key, F>(
+        &mut self,
+        controller: &'static str,
+        queue: Arc<Queue<K>>,
+        at_once: usize,
+        complete: impl Future<Output = ()> + Send + 'static,
+        sync: impl Fn(K) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Synced> + Send + 'static,
+    {
+        self.tasks.push(Box::pin(async move {
+            complete.await;
+            work(controller, queue, at_once, sync).await;
+        }));
+    }
+
+    /// A watch of one controller's own.
+    pub(crate) fn watch<K, V>(
+        &mut self,
+        api: Api<K>,
+        fields: &str,
+        keep: impl Fn(K) -> V + Send + 'static,
+    ) -> Cache<V>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let cache = Cache::new();
+        let mut config = watcher::Config::default();
+        if !fields.is_empty() {
+            config = config.fields(fields);
+        }
+        let followed = cache::follow(cache.clone(), api, config, keep);
+        self.tasks.push(Box::pin(followed));
+        let again = cache.clone();
+        self.looks.push(Box::new(move || again.look_again()));
+        cache
+    }
+
+    /// Every certificate signing request.
+    pub(crate) fn requests(&mut self) -> Cache<CertificateSigningRequest> {
+        if let Some(cache) = &self.requests {
+            return cache.clone();
+        }
+        let cache = self.watch(
+            Api::all(self.client()),
+            "",
+            |mut request: CertificateSigningRequest| {
+                request.metadata.managed_fields = None;
+                request
+            },
+        );
+        self.requests.insert(cache).clone()
+    }
+
+    /// Every namespace.
+    pub(crate) fn namespaces(&mut self) -> Cache<NamespaceState> {
+        if let Some(cache) = &self.namespaces {
+            return cache.clone();
+        }
+        let cache = self.watch(Api::all(self.client()), "", |namespace: Namespace| {
+            NamespaceState {
+                active: namespace.status.and_then(|s| s.phase).as_deref() == Some("Active"),
+            }
+        });
+        self.namespaces.insert(cache).clone()
+    }
+
+    /// Every service account, by metadata alone.
+    pub(crate) fn accounts(&mut self) -> Cache<AccountState> {
+        if let Some(cache) = &self.accounts {
+            return cache.clone();
+        }
+        let cache = self.watch(
+            Api::all(self.client()),
+            "",
+            |account: PartialObjectMeta<ServiceAccount>| AccountState {
+                uid: account.metadata.uid.unwrap_or_default(),
+            },
+        );
+        self.accounts.insert(cache).clone()
+    }
+
+    /// The bootstrap tokens: secrets of their type in kube-system.
+    pub(crate) fn bootstrap_tokens(&mut self) -> Cache<Secret> {
+        if let Some(cache) = &self.bootstrap_tokens {
+            return cache.clone();
+        }
+        let fields = "type=bootstrap.kubernetes.io/token";
+        let cache = self.watch(
+            Api::namespaced(self.client(), "kube-system"),
+            fields,
+            |mut secret: Secret| {
+                secret.metadata.managed_fields = None;
+                secret
+            },
+        );
+        self.bootstrap_tokens.insert(cache).clone()
+    }
+
+    /// Runs everything that was started, for ever; ends only when a part of it breaks.
+    pub(crate) async fn run(self) -> Error {
+        let mut tasks = JoinSet::new();
+        for task in self.tasks {
+            tasks.spawn(task);
+        }
+        let looks = self.looks;
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                looks.iter().for_each(|look| look());
+            }
+        });
+        match tasks.join_next().await {
+            Some(Err(error)) => Error::Broken(error.to_string()),
+            Some(Ok(())) | None => Error::Broken("a part of it ended".into()),
+        }
+    }
+}
+
+/// Adds an object's key to a queue whenever it changes.
+pub(crate) fn enqueue_changes<V: Send + Sync + 'static>(
+    cache: &Cache<V>,
+    queue: &Arc<Queue<ObjectKey>>,
+) {
+    let queue = Arc::clone(queue);
+    cache.on_change(move |change| queue.add(change.key.clone()));
+}

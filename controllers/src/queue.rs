@@ -1,0 +1,259 @@
+//! What is to be done: a level-triggered queue of keys, each at most once in it and at most once in work.
+//!
+//! It needs no capacity of its own: a key names an object, so there are never more than objects.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The wait after the first failure, doubled by each further one (upstream's
+/// `DefaultTypedControllerRateLimiter`).
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+const LAST_RETRY: Duration = Duration::from_secs(1000);
+
+/// A key of a queue.
+pub(crate) trait Key:
+    Clone + Eq + Ord + Hash + Send + Sync + std::fmt::Debug + 'static
+{
+}
+impl<T: Clone + Eq + Ord + Hash + Send + Sync + std::fmt::Debug + 'static> Key for T {}
+
+/// How the work on a key ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing more to do until something changes.
+    Done,
+    /// To be looked at again after this time, change or not.
+    After(Duration),
+    /// To be tried again, later with each failure in a row.
+    Failed,
+}
+
+/// A queue shared by those who notice changes and those who work.
+pub(crate) struct Queue<K> {
+    schedule: Mutex<Schedule<K>>,
+    changed: Notify,
+}
+
+impl<K: Key> Queue<K> {
+    pub(crate) fn new() -> Queue<K> {
+        Queue {
+            schedule: Mutex::new(Schedule::new()),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Asks for work on a key, as soon as somebody is free.
+    pub(crate) fn add(&self, key: K) {
+        self.schedule().add(key);
+        self.changed.notify_one();
+    }
+
+    /// Takes the next key, waiting for one. Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&self) -> K {
+        loop {
+            let due = match self.schedule().next(Instant::now()) {
+                Next::Key(key) => return key,
+                Next::At(instant) => Some(instant),
+                Next::Nothing => None,
+            };
+            match due {
+                None => self.changed.notified().await,
+                Some(due) => tokio::select! {
+                    () = self.changed.notified() => {}
+                    () = tokio::time::sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    /// Gives a key back that [`Queue::next`] gave out.
+    pub(crate) fn end(&self, key: &K, end: End) {
+        self.schedule().end(key, end, Instant::now());
+        self.changed.notify_one();
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
+        self.schedule
+            .lock()
+            .expect("nothing panics while it holds the schedule")
+    }
+}
+
+enum Next<K> {
+    Key(K),
+    At(Instant),
+    Nothing,
+}
+
+/// The queue without its waiting.
+struct Schedule<K> {
+    ready: VecDeque<K>,
+    /// Keys in `ready`, and keys in work that are to be worked on again.
+    wanted: HashSet<K>,
+    working: HashSet<K>,
+    later: BTreeSet<(Instant, K)>,
+    due: HashMap<K, Instant>,
+    failures: HashMap<K, u32>,
+}
+
+impl<K: Key> Schedule<K> {
+    fn new() -> Schedule<K> {
+        Schedule {
+            ready: VecDeque::new(),
+            wanted: HashSet::new(),
+            working: HashSet::new(),
+            later: BTreeSet::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+        }
+    }
+
+    fn add(&mut self, key: K) {
+        if self.wanted.insert(key.clone()) && !self.working.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    // The earliest of several wishes counts.
+    fn add_at(&mut self, key: &K, instant: Instant) {
+        match self.due.get(key).copied() {
+            Some(earlier) if earlier <= instant => return,
+            Some(replaced) => {
+                self.later.remove(&(replaced, key.clone()));
+            }
+            None => {}
+        }
+        self.due.insert(key.clone(), instant);
+        self.later.insert((instant, key.clone()));
+    }
+
+    fn next(&mut self, now: Instant) -> Next<K> {
+        while let Some((due, _)) = self.later.first()
+            && *due <= now
+            && let Some((_, key)) = self.later.pop_first()
+        {
+            self.due.remove(&key);
+            self.add(key);
+        }
+        if let Some(key) = self.ready.pop_front() {
+            self.wanted.remove(&key);
+            self.working.insert(key.clone());
+            return Next::Key(key);
+        }
+        match self.later.first() {
+            Some((due, _)) => Next::At(*due),
+            None => Next::Nothing,
+        }
+    }
+
+    fn end(&mut self, key: &K, end: End, now: Instant) {
+        self.working.remove(key);
+        match end {
+            End::Done => {
+                self.failures.remove(key);
+            }
+            End::After(wait) => {
+                self.failures.remove(key);
+                self.add_at(key, now + wait);
+            }
+            End::Failed => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                let wait = retry_after(*failures);
+                *failures = failures.saturating_add(1);
+                self.add_at(key, now + wait);
+            }
+        }
+        if self.wanted.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+}
+
+fn retry_after(failures: u32) -> Duration {
+    FIRST_RETRY
+        .saturating_mul(2u32.saturating_pow(failures))
+        .min(LAST_RETRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key<K: Key>(schedule: &mut Schedule<K>, now: Instant) -> Option<K> {
+        match schedule.next(now) {
+            Next::Key(key) => Some(key),
+            Next::At(_) | Next::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn a_key_is_in_the_queue_once() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new();
+        schedule.add("a");
+        schedule.add("b");
+        schedule.add("a");
+        assert_eq!(key(&mut schedule, now), Some("a"));
+        assert_eq!(key(&mut schedule, now), Some("b"));
+        assert_eq!(key(&mut schedule, now), None);
+    }
+
+    #[test]
+    fn a_key_in_work_waits_for_its_end() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new();
+        schedule.add("a");
+        assert_eq!(key(&mut schedule, now), Some("a"));
+        schedule.add("a");
+        assert_eq!(key(&mut schedule, now), None, "two workers on one key");
+        schedule.end(&"a", End::Done, now);
+        assert_eq!(key(&mut schedule, now), Some("a"), "the change was lost");
+    }
+
+    #[test]
+    fn failures_wait_longer_and_success_forgets_them() {
+        let mut now = Instant::now();
+        let mut schedule = Schedule::new();
+        schedule.add("a");
+        for millis in [5, 10, 20, 40] {
+            assert_eq!(key(&mut schedule, now), Some("a"));
+            schedule.end(&"a", End::Failed, now);
+            now += Duration::from_millis(millis - 1);
+            assert_eq!(key(&mut schedule, now), None, "before {millis} ms");
+            now += Duration::from_millis(1);
+        }
+        assert_eq!(key(&mut schedule, now), Some("a"));
+        schedule.end(&"a", End::Done, now);
+        assert!(schedule.failures.is_empty());
+        assert_eq!(retry_after(40), LAST_RETRY);
+    }
+
+    #[test]
+    fn the_earliest_of_two_wishes_counts() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut schedule = Schedule::new();
+        schedule.add_at(&"a", now + second * 9);
+        schedule.add_at(&"a", now + second);
+        schedule.add_at(&"a", now + second * 5);
+        assert_eq!(key(&mut schedule, now + second), Some("a"));
+        schedule.end(&"a", End::Done, now + second);
+        assert_eq!(key(&mut schedule, now + second * 10), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_ends_when_a_key_is_due() {
+        let queue = Queue::new();
+        queue.add("a");
+        assert_eq!(queue.next().await, "a");
+        queue.end(&"a", End::After(Duration::from_secs(60)));
+        let start = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        assert!(start.elapsed() >= Duration::from_secs(60));
+    }
+}
