@@ -29,6 +29,7 @@ use serde_json::Value;
 use store::{Change, Expect, Store, Written};
 
 use crate::admission::{self, Attributes, Chain, Operation, Warnings};
+use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::Cache;
@@ -57,6 +58,8 @@ pub(crate) struct Api {
     pub(crate) event_ttl: std::time::Duration,
     /// What may enter.
     pub(crate) admission: Chain,
+    /// Who asks.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Who may do what.
     pub(crate) authorizer: Authorizer,
     /// Turns true when the server stops.
@@ -331,7 +334,7 @@ impl Api {
     ) -> Result<Written> {
         let written = self.store.write(key, expect, change).await?;
         if let Written::Done(revision) = written
-            && collection.is_followed()
+            && collection.decides()
         {
             self.cache.reach(revision).await?;
         }
