@@ -9,17 +9,26 @@
 
 mod attributes;
 mod certificate_request;
+mod claim_resize;
+mod default_class;
+mod default_tolerations;
 mod limit_ranger;
 mod lookup;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_references;
 mod pod_security;
+mod priority;
 mod requester;
 mod resource_quota;
+mod runtime_class;
 mod service_account;
 mod settings;
 mod shape;
+mod signers;
+mod storage_protection;
+mod taint_nodes;
+mod topology_labels;
 #[cfg(test)]
 mod trial;
 
@@ -65,9 +74,19 @@ const PLUGINS: &[Plugin] = &[
     limit_ranger::PLUGIN,
     service_account::PLUGIN,
     node_restriction::PLUGIN,
-    // TaintNodesByCondition
+    taint_nodes::PLUGIN,
     pod_security::PLUGIN,
-    // Priority, DefaultTolerationSeconds
+    priority::PLUGIN,
+    default_tolerations::PLUGIN,
+    default_class::STORAGE,
+    storage_protection::PLUGIN,
+    claim_resize::PLUGIN,
+    runtime_class::PLUGIN,
+    signers::APPROVAL,
+    signers::SIGNING,
+    signers::SUBJECT,
+    default_class::INGRESS,
+    topology_labels::PLUGIN,
     // MutatingAdmissionPolicy, MutatingAdmissionWebhook
     // ValidatingAdmissionPolicy, ValidatingAdmissionWebhook
     resource_quota::PLUGIN,

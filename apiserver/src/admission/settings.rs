@@ -6,6 +6,39 @@ use super::PLUGINS;
 /// `default` account that a controller makes in every namespace.
 const OFF_BY_DEFAULT: [&str; 1] = ["ServiceAccount"];
 
+/// Plugins of upstream that would have nothing to do: the kinds or features they are for are not served,
+/// here as there by default. Naming them changes nothing.
+const IDLE: [&str; 5] = [
+    "AlwaysAdmit",
+    "ClusterTrustBundleAttest",
+    "JobValidation",
+    "PodGroupProtection",
+    "PodGroupWorkloadExists",
+];
+
+/// Plugins of upstream that are not here: they can be switched off, and asking for them is refused
+/// rather than ignored.
+const ABSENT: [&str; 18] = [
+    "AlwaysDeny",
+    "AlwaysPullImages",
+    "DenyServiceExternalIPs",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "NamespaceAutoProvision",
+    "NamespaceExists",
+    "NodeDeclaredFeatureValidator",
+    "OwnerReferencesPermissionEnforcement",
+    "PodNodeSelector",
+    "PodResizeValidator",
+    "PodTolerationRestriction",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
+
 /// Which admission plugins are on: upstream's defaults and NodeRestriction, unless flags say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AdmissionSettings {
@@ -37,6 +70,10 @@ impl AdmissionSettings {
                 unknown.map(|name| format!("{flag}-admission-plugins plugin {name:?} is unknown")),
             );
         }
+        let absent = enable.iter().filter(|name| ABSENT.contains(&name.as_str()));
+        errors.extend(absent.map(|name| {
+            format!("enable-admission-plugins plugin {name:?} is not part of this server")
+        }));
         let mut both: Vec<&str> = enable.iter().map(String::as_str).collect();
         both.retain(|name| disable.iter().any(|other| other == name));
         both.sort_unstable();
@@ -69,6 +106,8 @@ impl AdmissionSettings {
 
 fn is_known(name: &str) -> bool {
     PLUGINS.iter().any(|plugin| plugin.name == name)
+        || IDLE.contains(&name)
+        || ABSENT.contains(&name)
 }
 
 #[cfg(test)]
@@ -89,6 +128,15 @@ mod tests {
             refused.expect_err("unknown"),
             "enable-admission-plugins plugin \"Nope\" is unknown, \
              disable-admission-plugins plugin \"Neither\" is unknown"
+        );
+        let off = names(&["MutatingAdmissionWebhook", "PodGroupProtection"]);
+        assert_eq!(
+            AdmissionSettings::from_flags(&[], &off),
+            Ok(AdmissionSettings::default())
+        );
+        assert_eq!(
+            AdmissionSettings::from_flags(&off, &[]).expect_err("not here"),
+            "enable-admission-plugins plugin \"MutatingAdmissionWebhook\" is not part of this server"
         );
         let both = names(&["NamespaceLifecycle"]);
         assert_eq!(
