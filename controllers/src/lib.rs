@@ -25,6 +25,7 @@ mod queue;
 mod root_ca_publisher;
 mod selection;
 mod service_account;
+mod service_account_token;
 mod token_cleaner;
 mod worker;
 
@@ -67,7 +68,8 @@ const fn controller(
 
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
-const CONTROLLERS: [Controller; 8] = [
+const CONTROLLERS: [Controller; 9] = [
+    controller("serviceaccount-token-controller", "serviceaccount-token", true, service_account_token::start),
     controller("serviceaccount-controller", "serviceaccount", true, service_account::start),
     controller("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, root_ca_publisher::start),
     controller("clusterrole-aggregation-controller", "clusterrole-aggregation", true, cluster_role_aggregation::start),
