@@ -19,7 +19,6 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use kinds::resources::{self, Resource};
-use rustls_pki_types::UnixTime;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -28,14 +27,14 @@ use crate::asked::Asked;
 use crate::bodies::Bodies;
 use crate::body::Body;
 use crate::discovery::Discovery;
-use crate::identity::{ClientCertificates, Peer};
+use crate::identity::Peer;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::negotiate::{self, Accepted};
 use crate::request::{self, Query};
 use crate::rest::{Api, Call, Reply, deprecation};
 use crate::settings::Access;
 use crate::status::{ApiError, Result};
-use crate::{impersonation, tls, turns, view};
+use crate::{impersonation, turns, view};
 
 /// Upstream's limits: time for a request, requests at once (400 that read and 200 that write).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,7 +54,8 @@ pub(crate) struct App {
     pub(crate) discovery: Discovery,
     pub(crate) metrics: Metrics,
     pub(crate) access: Access,
-    pub(crate) clients: ClientCertificates,
+    /// Where clients reach this server.
+    pub(crate) advertise: std::net::SocketAddr,
     pub(crate) ready: tokio::sync::watch::Receiver<bool>,
     bodies: Bodies,
     pub(crate) gate: Arc<Gate>,
@@ -69,16 +69,16 @@ impl App {
         api: Arc<Api>,
         discovery: Discovery,
         access: Access,
+        advertise: std::net::SocketAddr,
         gate: Arc<Gate>,
         ready: tokio::sync::watch::Receiver<bool>,
-    ) -> Result<App, tls::Error> {
-        let authorities = access.authentication.client_ca_file.as_deref();
-        Ok(App {
-            clients: ClientCertificates::open(authorities)?,
+    ) -> App {
+        App {
             api,
             discovery,
             metrics: Metrics::default(),
             access,
+            advertise,
             ready,
             bodies: Bodies::default(),
             gate,
@@ -87,7 +87,7 @@ impl App {
                 .iter()
                 .map(|r| ((r.gv.group, r.gv.version, r.plural), r))
                 .collect(),
-        })
+        }
     }
 
     /// Answers a request; never fails, whatever comes in.
@@ -138,8 +138,8 @@ impl App {
         let query = Query::parse(request.uri().query());
         let parsed = request::parse_path(&path);
         let asked = Asked::of(request.method(), &path, parsed.as_ref(), &query);
-        let user = match self.identify(&asked, &path, &mut request, peer).await {
-            Ok(user) => user,
+        let (user, warning) = match self.identify(&asked, &path, &mut request, peer).await {
+            Ok(found) => found,
             Err(error) => return error_response(&error, request.headers(), query.get("pretty")),
         };
         let class = self.gate.classify(&asked.attributes(&user));
@@ -148,38 +148,32 @@ impl App {
             None => self.other(&request, &path, &query, &class).await,
         };
         turns::mark(response.headers_mut(), &class);
+        warn(response.headers_mut(), warning.as_slice());
         response
     }
 
-    /// Who asks, if they may.
+    /// Who asks, if they may, and what to tell them about their credentials.
     async fn identify(
         &self,
         asked: &Asked<'_>,
         path: &str,
         request: &mut Request<Incoming>,
         peer: &Peer,
-    ) -> Result<Arc<User>> {
-        let user = self.authenticate(path, peer)?;
+    ) -> Result<(Arc<User>, Option<String>)> {
+        let (cache, headers) = (&self.api.cache, request.headers_mut());
+        let found = self.api.authenticator.identify(cache, path, headers, peer);
+        let found = found.await?;
+        if let Some(left) = found.certificate_left {
+            self.metrics.client_certificate(left);
+        }
+        let user = found.user;
         let authorizer = &self.api.authorizer;
         let user = match impersonation::take(request.headers_mut())? {
             None => user,
             Some(wanted) => impersonation::become_user(authorizer, asked, &user, &wanted)?,
         };
         authorizer.check(&asked.attributes(&user))?;
-        Ok(user)
-    }
-
-    fn authenticate(&self, path: &str, peer: &Peer) -> Result<Arc<User>> {
-        match self.clients.user(peer, UnixTime::now())? {
-            Some((user, left)) => {
-                self.metrics.client_certificate(left);
-                Ok(Arc::new(user))
-            }
-            None if self.access.authentication.anonymous.allows(path) => {
-                Ok(Arc::new(User::anonymous()))
-            }
-            None => Err(ApiError::unauthorized()),
-        }
+        Ok((user, found.warning))
     }
 
     /// What is not a resource.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use futures::future::{try_join, try_join_all, try_join3};
 use kinds::resources::{self, GroupVersion, Resource};
+use objects::managed;
 use serde_json::{Value, json};
 use store::{Change, Expect};
 
@@ -44,6 +45,7 @@ pub(crate) async fn run(
         .chain(own_service(api, address));
     let basic = objects.map(|(group, plural, object)| ensure(api, group, plural, object));
     try_join3(try_join_all(basic), fairness(api), policy::reconcile(api)).await?;
+    api.services.audit(api).await?;
     try_join(
         own_endpoints(api, address),
         trust::publish(api, authentication),
@@ -78,7 +80,8 @@ fn priority_classes() -> impl Iterator<Item = Wanted> {
 }
 
 fn service_range(api: &Api) -> Wanted {
-    let ready = json!({"type": "Ready", "status": "True", "reason": "", "message": "the range is in use",
+    let ready = json!({"type": "Ready", "status": "True", "reason": "",
+        "message": "Kubernetes default Service CIDR is ready",
         "lastTransitionTime": api.clock.seconds()});
     let range = json!({"metadata": {"name": "kubernetes"},
         "spec": {"cidrs": [api.services.cidr().to_string()]}, "status": {"conditions": [ready]}});
@@ -96,7 +99,7 @@ fn api_services(api: &Api) -> impl Iterator<Item = Wanted> {
             spec["group"] = gv.group.into();
         }
         let available = json!({"type": "Available", "status": "True", "reason": "Local",
-            "message": "served by this API server itself", "lastTransitionTime": api.clock.seconds()});
+            "message": "Local APIServices are always available", "lastTransitionTime": api.clock.seconds()});
         let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"});
         let name = format!("{}.{}", gv.version, gv.group);
         let object = json!({"metadata": {"name": name, "labels": labels}, "spec": spec,
@@ -254,12 +257,56 @@ async fn keep(api: &Api, group: &str, plural: &str, object: Value, field: &str) 
     Ok(())
 }
 
-fn complete(api: &Api, resource: &Resource, mut object: Value) -> Value {
+/// An object that the server makes for itself, as it is stored: whole, and owned by the server.
+pub(crate) fn complete(api: &Api, resource: &Resource, mut object: Value) -> Value {
     object["kind"] = resource.kind.into();
     object["apiVersion"] = resource.gv.to_string().into();
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
     object["metadata"]["creationTimestamp"] = api.clock.seconds().into();
-    objects::normalize::normalize(resource.ty, object)
+    let mut whole = objects::normalize::normalize(resource.ty, object)
         .expect("the objects in this file fit their types; a test boots with them")
-        .value
+        .value;
+    let entries = entries(api, resource, &whole);
+    if !entries.is_empty() {
+        whole["metadata"]["managedFields"] = entries.into();
+    }
+    whole
+}
+
+/// Who owns the fields of such an object: the server, in its two roles.
+fn entries(api: &Api, resource: &Resource, object: &Value) -> Vec<Value> {
+    // What allocation fills in has no owner.
+    const ALLOCATED: [&str; 2] = ["clusterIPs", "ipFamilies"];
+    let mut sent = object.clone();
+    if let Some(spec) = sent["spec"].as_object_mut() {
+        spec.retain(|name, _| !ALLOCATED.contains(&name.as_str()));
+    }
+    let (api_version, time) = (resource.gv.to_string(), api.clock.seconds());
+    let filter = crate::rest::tracked_fields(resource, "");
+    let request = managed::Request {
+        manager: "kube-apiserver",
+        api_version: &api_version,
+        kind: resource.kind,
+        subresource: "",
+        time: &time,
+        force: false,
+        reset: false,
+        filter: &filter,
+    };
+    managed::update(resource.ty, None, &mut sent, &request);
+    let created = sent["metadata"]["managedFields"].as_array().cloned();
+    let condition = (resource.kind == "ServiceCIDR").then(|| {
+        json!({
+            "manager": "kubernetes-service-cidr-controller", "operation": "Apply",
+            "apiVersion": api_version, "subresource": "status", "time": time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {
+                ".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:status": {}, "f:type": {},
+            }}}},
+        })
+    });
+    condition
+        .into_iter()
+        .chain(created.into_iter().flatten())
+        .collect()
 }

@@ -260,9 +260,12 @@ impl Collection {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody decides by these objects, so that a write is only done once they know it.
-    pub(crate) fn is_followed(&self) -> bool {
-        !self.followers.is_empty()
+    /// Whether access is decided by these objects (roles, and what tokens are bound to), so that a write is
+    /// only done once the cache knows it.
+    pub(crate) fn decides(&self) -> bool {
+        const BOUND: [&str; 3] = ["Secret", "ServiceAccount", "Node"];
+        let core = self.resource.gv.group.is_empty();
+        !self.followers.is_empty() || (core && BOUND.contains(&self.resource.kind))
     }
 
     fn tell(&self, key: &str, previous: Option<&Stored>, current: Option<&Stored>) {

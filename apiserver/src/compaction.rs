@@ -1,4 +1,5 @@
 //! Forgetting: history older than an interval is given up, in the store and in memory.
+//! The same rounds look after node ports that nobody has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,9 @@ pub(crate) async fn run(api: Arc<Api>, every: Duration) {
             // Another server on the same store was quicker.
             Err(store::Error::Compacted { .. }) => api.cache.forget_before(mark),
             Err(error) => tracing::warn!(%error, revision = mark, "history cannot be compacted"),
+        }
+        if let Err(error) = api.services.audit(&api).await {
+            tracing::warn!(why = error.message, "node ports cannot be audited");
         }
         mark = next;
     }

@@ -13,6 +13,7 @@
 mod admission;
 mod app;
 mod asked;
+mod authentication;
 mod authorization;
 mod bodies;
 mod body;
@@ -26,6 +27,7 @@ mod deadline;
 mod discovery;
 mod escalation;
 mod eviction;
+mod fetch;
 mod identity;
 mod impersonation;
 mod list;
@@ -114,6 +116,9 @@ pub enum Error {
     /// A certificate, key or CA cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    /// A file or setting of authentication cannot be used.
+    #[error(transparent)]
+    Authentication(#[from] authentication::Error),
     /// Admission plugins that do not exist, or that are both on and off.
     #[error("{0}")]
     Admission(String),
@@ -134,6 +139,8 @@ impl Server {
             admission::AdmissionSettings::from_flags(&admission.enable, &admission.disable)
                 .map_err(Error::Admission)?;
         let authorizer = authorization::Authorizer::new(&config.access.authorization.modes);
+        let authentication = config.access.authentication.clone();
+        let authenticator = Arc::new(authentication::Authenticator::open(authentication)?);
         let gate = Arc::new(fairness::Gate::new(app::SEATS));
         let followers = |resource: &Resource| {
             let of_gate = turns::follower(&gate, resource);
@@ -152,18 +159,19 @@ impl Server {
             clock: config.clock,
             event_ttl: config.event_ttl,
             admission: admission::Chain::new(&plugins),
+            authenticator,
             authorizer,
             shutdown: stop.subscribe(),
         });
-        api.load_services();
         let discovery = discovery::Discovery::new(&config.advertise.to_string());
         let app = Arc::new(app::App::new(
             api,
             discovery,
             config.access,
+            config.advertise,
             gate,
             ready.subscribe(),
-        )?);
+        ));
         let trust = signal::Sender::new(());
         let reload = reloadable(&door, &app, &trust);
         Ok(Server {
@@ -249,12 +257,7 @@ fn reloadable(
     reload.add("the serving certificate", door.files(), move || {
         front.reload().map_err(|e| e.to_string())
     });
-    if let Some(file) = app.access.authentication.client_ca_file.clone() {
-        let (app, files) = (Arc::clone(app), vec![file.clone()]);
-        reload.add("the CAs of client certificates", files, move || {
-            app.clients.reload(&file).map_err(|e| e.to_string())
-        });
-    }
+    app.api.authenticator.reload(&reload);
     let authentication = &app.access.authentication;
     let proxies = authentication.request_header.iter();
     let authorities: Vec<_> = (authentication.client_ca_file.iter().cloned())

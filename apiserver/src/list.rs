@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine as _};
 use serde_json::{Value, json};
 use store::Store;
 
@@ -50,31 +51,84 @@ impl Token {
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
-        let bytes = URL_SAFE_NO_PAD
-            .decode(text.trim_end_matches('='))
-            .map_err(|e| bad(&e.to_string()))?;
-        let token: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
-        if token["v"] != "meta.k8s.io/v1" {
-            return Err(bad("server does not recognize this encoded version"));
+        let bytes = LENIENT
+            .decode(text)
+            .map_err(|e| bad(&go_base64_error(&e, text)))?;
+        let token = objects::json::parse(&bytes).map_err(|e| bad(&e.to_string()))?;
+        let (version, revision, start) = token_fields(&token.value).map_err(|why| bad(&why))?;
+        if version != "meta.k8s.io/v1" {
+            let why = format!("server does not recognize this encoded version {version}");
+            return Err(bad(&why));
         }
-        let start = token["start"].as_str().unwrap_or_default();
-        let after = start.trim_end_matches('\u{0}');
-        if after.is_empty() || after.split('/').any(|part| part == ".." || part == ".") {
-            return Err(bad("incorrect encoded start resourceVersion"));
+        if revision == 0 {
+            return Err(bad(
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ));
         }
-        let revision = match token["rv"].as_i64() {
-            Some(0) | None => {
-                return Err(bad(
-                    "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
-                ));
-            }
-            Some(n) => u64::try_from(n).ok(),
-        };
+        if start.is_empty() {
+            return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        // No client gets out of the collection by a path that goes up.
+        let after = start.trim_start_matches('/').trim_end_matches('\u{0}');
+        let is_odd = |part: &str| part.is_empty() || part == "." || part == "..";
+        if after.split('/').any(is_odd) {
+            return Err(bad(start));
+        }
         Ok(Token {
-            revision,
+            revision: u64::try_from(revision).ok(),
             after: after.to_owned(),
         })
     }
+}
+
+/// Go's `RawURLEncoding`, which does not mind bits left over at the end.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
+
+fn go_base64_error(error: &DecodeError, text: &str) -> String {
+    let at = match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        DecodeError::InvalidLength(_) => text.len() / 4 * 4,
+        DecodeError::InvalidPadding => text.find('=').unwrap_or_default(),
+    };
+    format!("illegal base64 data at input byte {at}")
+}
+
+// The parts of a token, or what Go's decoder says of one that is of another type.
+fn token_fields(token: &Value) -> Result<(&str, i64, &str), String> {
+    let wrong = |found: &Value, what: &str| {
+        let found = match found {
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "bool",
+            Value::Null | Value::Object(_) => "object",
+        };
+        format!("json: cannot unmarshal {found} into Go {what}")
+    };
+    let text = |field: &str| match token.get(field) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text.as_str()),
+        Some(other) => {
+            let what = format!("struct field continueToken.{field} of type string");
+            Err(wrong(other, &what))
+        }
+    };
+    if !matches!(token, Value::Object(_) | Value::Null) {
+        return Err(wrong(token, "value of type storage.continueToken"));
+    }
+    let revision = match token.get("rv") {
+        None | Some(Value::Null) => 0,
+        Some(value) => value
+            .as_i64()
+            .ok_or_else(|| wrong(value, "struct field continueToken.rv of type int64"))?,
+    };
+    Ok((text("v")?, revision, text("start")?))
 }
 
 /// Lists what the options ask for.
@@ -297,6 +351,49 @@ mod tests {
     }
 
     #[test]
+    fn refusals_of_tokens_are_in_upstreams_words() {
+        let cases = [
+            ("!!!", "illegal base64 data at input byte 0"),
+            ("abcde", "illegal base64 data at input byte 4"),
+        ];
+        let encoded = [
+            (
+                "notjson",
+                "invalid character 'o' in literal null (expecting 'u')",
+            ),
+            ("{}", "server does not recognize this encoded version "),
+            (
+                "[]",
+                "json: cannot unmarshal array into Go value of type storage.continueToken",
+            ),
+            (
+                r#"{"v":3}"#,
+                "json: cannot unmarshal number into Go struct field continueToken.v of type string",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":"x","start":"a"}"#,
+                "json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","start":"a"}"#,
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":1}"#,
+                "encoded start key empty (version meta.k8s.io/v1)",
+            ),
+            (r#"{"v":"meta.k8s.io/v1","rv":5,"start":"../a"}"#, "../a"),
+        ];
+        let encoded = encoded.map(|(json, why)| (URL_SAFE_NO_PAD.encode(json), why));
+        let plain = cases.map(|(text, why)| (text.to_owned(), why));
+        for (text, why) in plain.into_iter().chain(encoded) {
+            let message = Token::decode(&text).expect_err(&text).message;
+            let wanted = format!("invalid continue token: continue key is not valid: {why}");
+            assert_eq!(message, wanted);
+        }
+    }
+
+    #[test]
     fn the_end_of_a_prefix_is_after_all_its_keys() {
         let end = end_of("/registry/pods/a/");
         assert!("/registry/pods/a/zzzz" < end.as_str());
@@ -313,7 +410,7 @@ mod tests {
         #[test]
         fn every_token_survives(revision in 1..u64::MAX / 2, after in "[a-z][a-z0-9./-]{0,40}[a-z0-9]") {
             let token = Token { revision: Some(revision), after };
-            if !token.after.split('/').any(|p| p == "." || p == "..") {
+            if !token.after.split('/').any(|p| p.is_empty() || p == "." || p == "..") {
                 proptest::prop_assert_eq!(Token::decode(&token.encode()).expect("ours"), token);
             }
         }

@@ -1,5 +1,6 @@
 //! What is not a resource: discovery, OpenAPI, health, version, metrics.
 
+use access::tokens::discovery;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION,
     VARY,
@@ -60,6 +61,17 @@ impl App {
             ("version", None) => Ok(only_json_page(headers, &query, &version())),
             ("livez" | "readyz" | "healthz", name) => Ok(self.health(check, name, &query).await),
             ("metrics", None) => Ok(self.metrics_page().await),
+            (".well-known", Some("openid-configuration")) => {
+                let address = self.advertise.to_string();
+                Ok(issuer_page(
+                    self.api.authenticator.accounts.metadata(&address),
+                    "application/json",
+                ))
+            }
+            ("openid", Some("v1/jwks")) => Ok(issuer_page(
+                self.api.authenticator.accounts.key_set(),
+                discovery::KEYS_TYPE,
+            )),
             ("openapi", Some("v2")) => openapi_v2(headers),
             ("openapi", Some("v3")) => Ok(text_page(
                 StatusCode::OK,
@@ -93,6 +105,8 @@ impl App {
             "/healthz",
             "/livez",
             "/metrics",
+            "/.well-known/openid-configuration",
+            "/openid/v1/jwks",
             "/openapi/v2",
             "/openapi/v3",
             "/readyz",
@@ -154,6 +168,17 @@ impl App {
         }
         health_page(endpoint, &checks, only, query)
     }
+}
+
+// Whoever checks our tokens may keep these for a while, as upstream says.
+fn issuer_page(document: Option<String>, content_type: &'static str) -> Response<Body> {
+    let Some(document) = document else {
+        return not_found_page();
+    };
+    let mut page = text_page(StatusCode::OK, content_type, document);
+    let lifetime = HeaderValue::from_static(discovery::CACHE_CONTROL);
+    page.headers_mut().insert(CACHE_CONTROL, lifetime);
+    page
 }
 
 // A failing check is named; its reason goes to the log and not to strangers.

@@ -9,6 +9,7 @@ mod delete;
 mod patch;
 mod questions;
 mod read;
+mod reviews;
 pub(crate) mod scale;
 mod subresources;
 mod update;
@@ -29,6 +30,7 @@ use serde_json::Value;
 use store::{Change, Expect, Store, Written};
 
 use crate::admission::{self, Attributes, Chain, Operation, Warnings};
+use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::Cache;
@@ -57,6 +59,8 @@ pub(crate) struct Api {
     pub(crate) event_ttl: std::time::Duration,
     /// What may enter.
     pub(crate) admission: Chain,
+    /// Who asks.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Who may do what.
     pub(crate) authorizer: Authorizer,
     /// Turns true when the server stops.
@@ -331,7 +335,7 @@ impl Api {
     ) -> Result<Written> {
         let written = self.store.write(key, expect, change).await?;
         if let Written::Done(revision) = written
-            && collection.is_followed()
+            && collection.decides()
         {
             self.cache.reach(revision).await?;
         }
@@ -359,28 +363,14 @@ impl Api {
             reset: call.asks_for_reset(),
             filter: &filter,
         };
+        kinds::strategy::show_hidden_fields(call.resource, new);
         managed::update(call.resource.ty, live, new, &request);
-    }
-
-    /// Counts what existing services hold.
-    pub(crate) fn load_services(&self) {
-        let services = kinds::resources::find("", "v1", "services").expect("in the table");
-        let Ok(collection) = self.collection(services) else {
-            return;
-        };
-        let existing: Vec<Value> = collection
-            .objects("", None)
-            .objects
-            .iter()
-            .map(|(_, service)| service.value())
-            .collect();
-        self.services.load(existing.iter());
     }
 }
 
 // What an endpoint cannot own (upstream's reset fields): the status on the main resource, all but the
 // status on /status, and what the kind's strategy resets beyond that.
-fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
+pub(crate) fn tracked_fields(resource: &Resource, subresource: &str) -> managed::Filter {
     let whole = kinds::strategy::resets_metadata_on_status(resource);
     let paths: &[&[&str]] = match (subresource, resource.kind) {
         ("", "CertificateSigningRequest") => &[&["spec"], &["status"]],
@@ -462,12 +452,12 @@ fn as_invalid(resource: &Resource, object: &Value, errors: kinds::field::Errors)
         return Ok(());
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    Err(ApiError::invalid(
-        resource.gv.group,
-        resource.kind,
-        name,
-        &errors,
-    ))
+    // Both groups of events have one internal kind, and upstream names it as the core one.
+    let group = match (resource.gv.group, resource.kind) {
+        ("events.k8s.io", "Event") => "",
+        (group, _) => group,
+    };
+    Err(ApiError::invalid(group, resource.kind, name, &errors))
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -1,9 +1,9 @@
 //! Virtual IPs and node ports of services.
 //!
 //! A virtual IP belongs to the service whose `IPAddress` object bears its name: taking one is creating
-//! that object, so two servers on one store cannot hand out the same address. Node ports are counted
-//! in memory, from the services themselves.
+//! that object, so two servers on one store cannot hand out the same address. Node ports: [`ports`].
 
+mod ports;
 mod spec;
 
 use std::collections::HashSet;
@@ -19,16 +19,15 @@ use store::{Change, Expect, Written};
 use crate::rest::Api;
 use crate::status::{ApiError, Result};
 use spec::{
-    NODE_PORTS, carry_allocated, check_families, cluster_ips, health_check_port, host_count,
-    needs_health_check_port, needs_node_ports, node_ports, nth, pick_port, port_error, ports_mut,
-    set_families,
+    carry_allocated, check_families, cluster_ips, host_count, node_ports, nth, set_families,
 };
 
 /// The allocator.
 #[derive(Debug)]
 pub(crate) struct Services {
     cidr: Ipv4Net,
-    ports: Mutex<HashSet<u16>>,
+    /// Node ports that were taken and without an owner at the last audit.
+    suspects: Mutex<HashSet<u16>>,
 }
 
 /// What one write took, to be given back if the write does not happen.
@@ -47,7 +46,7 @@ impl Services {
     pub(crate) fn new(cidr: Ipv4Net) -> Services {
         Services {
             cidr,
-            ports: Mutex::default(),
+            suspects: Mutex::default(),
         }
     }
 
@@ -61,16 +60,20 @@ impl Services {
         self.cidr
     }
 
-    /// Counts the node ports of services that exist.
-    pub(crate) fn load<'a>(&self, services: impl Iterator<Item = &'a Value>) {
-        let mut taken = self.taken();
-        for service in services {
-            taken.extend(node_ports(service));
-        }
+    /// Brings the record of node ports and the services that exist together: at the start, and from
+    /// time to time for the sake of servers that died between taking a port and using it.
+    pub(crate) async fn audit(&self, api: &Api) -> Result<()> {
+        let services = resources::find("", "v1", "services").expect("in the table");
+        let listed = api.collection(services)?.objects("", None);
+        let existing: Vec<Value> = listed.objects.iter().map(|(_, s)| s.value()).collect();
+        let suspects = std::mem::take(&mut *self.suspects());
+        let found = ports::audit(api, &existing, &suspects).await?;
+        *self.suspects() = found;
+        Ok(())
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashSet<u16>> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    fn suspects(&self) -> MutexGuard<'_, HashSet<u16>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What validation must see: values an update leaves out are the present ones, and the two forms of
@@ -103,21 +106,21 @@ impl Services {
         if !is_service(resource) {
             return Ok(lease);
         }
-        let outcome = match self
+        let addressed = self
             .allocate_ip(api, service, old, dry_run, &mut lease)
-            .await
-        {
-            Ok(()) => self
-                .allocate_ports(service, old, &mut lease)
-                .and_then(|()| self.allocate_health_check(service, old, &mut lease)),
-            Err(errors) => Err(errors),
-        };
-        match outcome {
-            Ok(()) => Ok(lease),
+            .await;
+        let outcome = match addressed {
+            Ok(()) => ports::allocate(api, service, old, dry_run).await,
             Err(errors) => {
-                self.give_back(api, lease).await;
                 let name = service["metadata"]["name"].as_str().unwrap_or_default();
                 Err(ApiError::invalid("", "Service", name, &errors))
+            }
+        };
+        match outcome {
+            Ok(ports) => Ok(Lease { ports, ..lease }),
+            Err(error) => {
+                self.give_back(api, lease).await;
+                Err(error)
             }
         }
     }
@@ -127,9 +130,8 @@ impl Services {
         for ip in lease.ips {
             self.release_ip(api, ip).await;
         }
-        let mut taken = self.taken();
-        for port in lease.ports {
-            taken.remove(&port);
+        if !lease.ports.is_empty() {
+            ports::release(api, &lease.ports).await;
         }
     }
 
@@ -278,10 +280,8 @@ impl Services {
         if dry_run {
             return Ok(api.store.get(&key).await?.is_none());
         }
-        let object = address_object(api, service, ip);
-        let value = collection
-            .form
-            .encode(&crate::rest::normal_form(addresses(), object)?);
+        let object = crate::boot::complete(api, addresses(), address_object(service, ip));
+        let value = collection.form.encode(&object);
         let written = api
             .store
             .write(&key, Expect::Absent, Change::Put { value, ttl: None })
@@ -307,113 +307,6 @@ impl Services {
             tracing::warn!(%ip, %error, "a virtual IP could not be released; it stays reserved");
         }
     }
-
-    // Load balancers that keep the client's address ask each node whether it has endpoints.
-    fn allocate_health_check(
-        &self,
-        service: &mut Value,
-        old: Option<&Value>,
-        lease: &mut Lease,
-    ) -> Result<(), Errors> {
-        if !needs_health_check_port(service) {
-            return Ok(());
-        }
-        let had = old.and_then(health_check_port);
-        let wanted = health_check_port(service).or(had);
-        if wanted.is_some() && wanted == had {
-            service["spec"]["healthCheckNodePort"] = wanted.into();
-            return Ok(());
-        }
-        let mut taken = self.taken();
-        let refuse = |why: String| {
-            let mut errors = Errors::default();
-            let spec = Path::root("spec");
-            errors.invalid(
-                &spec.child("healthCheckNodePort"),
-                &wanted.unwrap_or(0).into(),
-                &why,
-            );
-            errors
-        };
-        let port = match wanted {
-            Some(port) if taken.contains(&port) => {
-                let why = format!(
-                    "failed to allocate requested HealthCheck NodePort {port}: provided port is already allocated"
-                );
-                return Err(refuse(why));
-            }
-            Some(port) => port,
-            None => pick_port(&taken, &HashSet::new()).ok_or_else(|| {
-                refuse("failed to allocate a HealthCheck NodePort: range is full".into())
-            })?,
-        };
-        taken.insert(port);
-        lease.ports.push(port);
-        service["spec"]["healthCheckNodePort"] = port.into();
-        Ok(())
-    }
-
-    fn allocate_ports(
-        &self,
-        service: &mut Value,
-        old: Option<&Value>,
-        lease: &mut Lease,
-    ) -> Result<(), Errors> {
-        if !needs_node_ports(service) {
-            return Ok(());
-        }
-        let had: HashSet<u16> = old
-            .map(node_ports)
-            .unwrap_or_default()
-            .into_iter()
-            .collect();
-        let mut errors = Errors::default();
-        let mut own: HashSet<u16> = had.clone();
-        let mut taken = self.taken();
-        let ports = ports_mut(service);
-        for (index, port) in ports.enumerate() {
-            let wanted = port["nodePort"].as_u64().unwrap_or(0);
-            match wanted {
-                0 => match pick_port(&taken, &own) {
-                    Some(free) => {
-                        taken.insert(free);
-                        own.insert(free);
-                        lease.ports.push(free);
-                        port["nodePort"] = free.into();
-                    }
-                    None => port_error(
-                        &mut errors,
-                        index,
-                        0,
-                        "failed to allocate a nodePort: range is full",
-                    ),
-                },
-                n => match u16::try_from(n).ok().filter(|p| NODE_PORTS.contains(p)) {
-                    None => port_error(
-                        &mut errors,
-                        index,
-                        n,
-                        "provided port is not in the valid range. The range of valid ports is 30000-32767",
-                    ),
-                    Some(p) if own.contains(&p) => {}
-                    Some(p) if taken.contains(&p) => {
-                        port_error(&mut errors, index, n, "provided port is already allocated");
-                    }
-                    Some(p) => {
-                        taken.insert(p);
-                        own.insert(p);
-                        lease.ports.push(p);
-                    }
-                },
-            }
-        }
-        drop(taken);
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(errors)
-        }
-    }
 }
 
 fn addresses() -> &'static Resource {
@@ -425,14 +318,10 @@ fn address_exists(api: &Api, ip: Ipv4Addr) -> bool {
         .is_ok_and(|c| c.get(&ip.to_string()).is_some())
 }
 
-fn address_object(api: &Api, service: &Value, ip: Ipv4Addr) -> Value {
+fn address_object(service: &Value, ip: Ipv4Addr) -> Value {
     json!({
-        "kind": "IPAddress",
-        "apiVersion": "networking.k8s.io/v1",
         "metadata": {
             "name": ip.to_string(),
-            "uid": uuid::Uuid::new_v4().to_string(),
-            "creationTimestamp": api.clock.seconds(),
             "labels": {
                 "ipaddress.kubernetes.io/ip-family": "IPv4",
                 "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
@@ -445,35 +334,4 @@ fn address_object(api: &Api, service: &Value, ip: Ipv4Addr) -> Value {
             "name": service["metadata"]["name"],
         }},
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_are_given_once_and_explicit_ones_checked() {
-        let services = Services::new("10.0.0.0/24".parse().expect("a range"));
-        let mut lease = Lease::default();
-        let mut first = json!({"spec": {"type": "NodePort", "ports": [
-            {"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 80, "protocol": "UDP", "nodePort": 30080}, {"port": 81}]}});
-        services
-            .allocate_ports(&mut first, None, &mut lease)
-            .expect("free");
-        assert!(
-            NODE_PORTS.contains(
-                &u16::try_from(first["spec"]["ports"][2]["nodePort"].as_u64().expect("set"))
-                    .expect("a port")
-            )
-        );
-        let mut second = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}, {"port": 81, "nodePort": 80}]}});
-        let errors = services
-            .allocate_ports(&mut second, None, &mut Lease::default())
-            .expect_err("taken");
-        assert_eq!(
-            errors.0[0].to_string(),
-            "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"
-        );
-        assert!(errors.0[1].message.contains("30000-32767"));
-    }
 }

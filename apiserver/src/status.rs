@@ -114,6 +114,24 @@ impl ApiError {
         ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message).about(resource, name)
     }
 
+    /// An answer that is put together elsewhere: code, reason, message and what it is about (name, group,
+    /// kind).
+    pub(crate) fn answer(
+        code: StatusCode,
+        reason: &'static str,
+        message: String,
+        about: Option<(&str, &str, &str)>,
+    ) -> ApiError {
+        let mut error = ApiError::new(code, reason, message);
+        if let Some((name, group, kind)) = about {
+            let details = error.details_mut();
+            details.name = name.to_owned();
+            details.group = group.to_owned();
+            details.kind = kind.to_owned();
+        }
+        error
+    }
+
     /// 403: this user may not do this, in upstream's sentence.
     pub(crate) fn not_allowed(asked: &access::Attributes<'_>, reason: &str) -> ApiError {
         let (user, verb) = (&asked.user.name, asked.verb);

@@ -170,7 +170,13 @@ impl View {
             };
         }
         let (kind, api_version) = self.list_kind();
-        let items: Vec<Value> = items.iter().map(|i| self.item(i)).collect();
+        let items: Value = items.iter().map(|i| self.item(i)).collect();
+        // Upstream makes metadata lists item by item and leaves the list of none unmade.
+        let is_unmade = matches!(self.accepted.shape, Shape::Partial { .. });
+        let items = match items.as_array() {
+            Some(none) if none.is_empty() && is_unmade => Value::Null,
+            _ => items,
+        };
         let list = json!({"kind": kind, "apiVersion": api_version, "metadata": meta.value(), "items": items});
         encode(&list, self.accepted).into()
     }

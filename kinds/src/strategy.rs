@@ -367,6 +367,18 @@ pub fn resets_metadata_on_status(resource: &Resource) -> bool {
 /// The annotation through which apps/v1 shows a field that the version no longer has.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
+/// Brings out what upstream's internal form has and a request need not name: whoever writes a whole
+/// DaemonSet owns the annotation, too.
+pub fn show_hidden_fields(resource: &Resource, object: &mut Value) {
+    if !is(resource, "apps", "DaemonSet") {
+        return;
+    }
+    let annotations = &mut object["metadata"]["annotations"];
+    if annotations.get(TEMPLATE_GENERATION).is_none() {
+        annotations[TEMPLATE_GENERATION] = "0".into();
+    }
+}
+
 fn carry_template_generation(new: &mut Value, old: &Value) {
     let before = old["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
     let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(0);

@@ -426,6 +426,8 @@ pub fn create(resource: &Resource, object: &Value) -> Errors {
 pub fn update(resource: &Resource, new: &Value, old: &Value, subresource: &str) -> Errors {
     let mut errors = Errors::default();
     metadata::update(resource, new, old, &mut errors);
+    // Upstream checks the metadata for all kinds and once more for each, and tells both.
+    errors.0.extend_from_within(..);
     if let Some((_, _, _, update)) = row(resource) {
         update(new, old, subresource, &mut errors);
     }

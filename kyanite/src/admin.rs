@@ -1,7 +1,7 @@
 //! The running server's local door: a private Unix socket that takes one JSON question per connection.
 //!
-//! It exists for what only the process that holds the store can do: a consistent backup, and figures
-//! about the store. Whoever can open the socket owns the data directory anyway.
+//! It exists for what only the process that holds the store can do: a consistent backup, figures about
+//! the store, and taking up new certificates at once. Whoever can open the socket owns the data directory anyway.
 
 use std::io::{BufRead as _, BufReader as StdReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,10 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::Reload;
 use serde_json::{Value, json};
 use store::Embedded;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::exit::{Code, Failure, Result};
@@ -23,30 +25,46 @@ const MAX_QUESTION: u64 = 64 * 1024;
 /// How long a command waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What questions are about.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) store: Arc<Embedded>,
+    pub(crate) reload: Arc<Reload>,
+    /// Told when certificates were taken up, for those that use them as clients.
+    pub(crate) rotated: watch::Sender<()>,
+}
+
 /// Opens the door; the task answers until it is ended.
-pub(crate) fn open(path: &Path, store: Arc<Embedded>) -> Result<JoinHandle<()>> {
+pub(crate) fn open(path: &Path, door: Door) -> Result<JoinHandle<()>> {
     let listener = UnixListener::bind(path).map_err(|e| Failure::file("listen at", path, &e))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
         .map_err(|e| Failure::file("protect", path, &e))?;
     Ok(tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             // One at a time is enough: questions are rare and a backup is bounded by the disk.
-            if let Err(error) = answer(stream, &store).await {
+            if let Err(error) = answer(stream, &door).await {
                 tracing::warn!(%error, "a local command was not answered");
             }
         }
     }))
 }
 
-async fn answer(mut stream: UnixStream, store: &Embedded) -> std::io::Result<()> {
+async fn answer(mut stream: UnixStream, door: &Door) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new((&mut stream).take(MAX_QUESTION))
         .read_line(&mut line)
         .await?;
     let question: Value = serde_json::from_str(&line).unwrap_or_default();
     let reply = match (question["ask"].as_str(), question["file"].as_str()) {
-        (Some("stats"), _) => stats(store),
-        (Some("backup"), Some(file)) => match store.backup(file).await {
+        (Some("stats"), _) => stats(&door.store),
+        (Some("reload"), _) => match door.reload.now() {
+            Ok(parts) => {
+                door.rotated.send_replace(());
+                json!({"reloaded": parts})
+            }
+            Err(error) => json!({"error": error}),
+        },
+        (Some("backup"), Some(file)) => match door.store.backup(file).await {
             Ok(made) => json!({"revision": made.revision, "keys": made.keys, "bytes": made.bytes}),
             Err(error) => json!({"error": error.to_string()}),
         },

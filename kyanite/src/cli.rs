@@ -1,5 +1,8 @@
 //! The command line. Only types and help; what a command does is in `commands`.
 
+pub(crate) mod access;
+pub(crate) mod controller_manager;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -38,9 +41,17 @@ pub(crate) enum Command {
     Status(Place),
     /// Run the API server alone, with upstream's flags
     Apiserver(Apiserver),
+    /// Run the controllers alone, with upstream's flags
+    ControllerManager(controller_manager::ControllerManager),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),
+    /// List and renew the cluster's certificates and keys
+    #[command(subcommand)]
+    Certs(CertsCommand),
+    /// Make, list and remove the tokens that nodes join with
+    #[command(subcommand)]
+    Token(TokenCommand),
 }
 
 /// Where everything lives.
@@ -86,6 +97,13 @@ pub(crate) struct Serving {
     /// How much history is kept for watches and pages: between one and two of this
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION", alias = "compaction-interval")]
     pub(crate) etcd_compaction_interval: std::time::Duration,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+}
+
+/// What every role logs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Logging {
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,apiserver=debug`
     #[arg(
         long,
@@ -142,12 +160,8 @@ pub(crate) struct Apiserver {
     /// Where a self-signed serving certificate is kept when none is named
     #[arg(long, value_name = "DIR", default_value = "/var/run/kubernetes")]
     pub(crate) cert_dir: PathBuf,
-    /// CA of client certificates
-    #[arg(long, value_name = "FILE")]
-    pub(crate) client_ca_file: Option<PathBuf>,
-    /// Whether requests without a client certificate are answered
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(crate) anonymous_auth: bool,
+    #[command(flatten)]
+    pub(crate) access: access::Access,
     /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED), value_name = "IP")]
     pub(crate) bind_address: IpAddr,
@@ -184,6 +198,70 @@ pub(crate) enum StoreCommand {
         /// A backup; without it the data directory's store
         file: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertsCommand {
+    /// Every certificate: for whom, by whom, until when
+    List(Place),
+    /// Make certificates and keys anew; a running server uses them at once
+    Rotate(Rotate),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Rotate {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Replace the CAs and all certificates; the old CAs stay trusted until --finish, or until they expire
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) ca: bool,
+    /// End the overlap: with --ca forget the old CAs, with `service-account` the old keys
+    #[arg(long)]
+    pub(crate) finish: bool,
+    /// What to renew, as `certs list` calls it, or `service-account` [default: all certificates but the CAs]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a bootstrap token and print it
+    Create(TokenCreate),
+    /// List bootstrap tokens, without their secret halves
+    List(Place),
+    /// Remove a bootstrap token
+    Delete {
+        #[command(flatten)]
+        place: Place,
+        /// The token or its id, the part before the dot
+        token: String,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TokenCreate {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// How long it can be used; 0 for ever
+    #[arg(long, default_value = "24h", value_parser = duration_or_zero, value_name = "DURATION")]
+    pub(crate) ttl: std::time::Duration,
+    /// Groups its users get besides system:bootstrappers; each starts with `system:bootstrappers:`
+    #[arg(long, value_delimiter = ',', default_value = crate::bootstrap::NODE_GROUP, value_name = "GROUPS")]
+    pub(crate) groups: Vec<String>,
+    /// What it is for
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub(crate) description: String,
+    /// Print a kubeconfig for a kubelet's --bootstrap-kubeconfig instead of the token
+    #[arg(long)]
+    pub(crate) print_kubeconfig: bool,
+}
+
+// Kubeadm's `--ttl 0`.
+fn duration_or_zero(text: &str) -> Result<std::time::Duration, String> {
+    match text {
+        "0" | "0s" => Ok(std::time::Duration::ZERO),
+        other => duration(other),
+    }
 }
 
 /// Go's notation for durations, as upstream's flags take it.

@@ -1,10 +1,14 @@
 //! One file per command; each takes plain settings and a printer.
 
+mod access;
 mod apiserver;
+mod certs;
+mod controller_manager;
 mod down;
 mod serve;
 mod status;
 mod store;
+mod token;
 mod up;
 
 use crate::cli::{Cli, Command};
@@ -19,7 +23,10 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
         Command::Down(down) => down::run(&down, printer),
         Command::Status(place) => status::run(&place, printer),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(flags)),
+        Command::ControllerManager(flags) => runtime()?.block_on(controller_manager::run(flags)),
         Command::Store(command) => store::run(command, printer),
+        Command::Certs(command) => certs::run(command, printer),
+        Command::Token(command) => runtime()?.block_on(token::run(command, printer)),
     }
 }
 

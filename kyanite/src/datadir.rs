@@ -1,12 +1,12 @@
 //! The data directory: one private place for everything a cluster keeps.
 //!
 //! ```text
-//! pki/         CA, serving and admin certificates with keys
+//! pki/         CAs, certificates and keys; see `pki`
 //! store/       the embedded store
-//! kubeconfig   how to reach this server as admin
+//! kubeconfig   how to reach this server as admin; *.conf are those of the other roles
 //! state.json   pid and address of the running server
 //! lock         held by the running server
-//! admin.sock   the running server's local door, for backups
+//! admin.sock   the running server's local door, for backups and new certificates
 //! log          what the background server logs
 //! ```
 

@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::datadir::write_private;
+use crate::datadir::{DataDir, write_private};
 use crate::exit::{Code, Failure, Result};
-use crate::pki::Pki;
+use crate::pki::{Authority, LEAVES, Pki};
 
 /// The name of our cluster, user and context.
 const NAME: &str = "kyanite";
@@ -34,27 +34,78 @@ pub(crate) fn users_file(flag: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// A kubeconfig with one cluster and its admin.
-pub(crate) fn make(server: &str, pki: &Pki) -> Result<Value> {
-    let data = |path: &Path| -> Result<String> {
-        let bytes = std::fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
-        Ok(STANDARD.encode(bytes))
-    };
+/// A kubeconfig with one cluster and one user.
+pub(crate) fn with_user(server: &str, bundle: &Path, name: &str, user: Value) -> Result<Value> {
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Config",
         "preferences": {},
         "clusters": [{"name": NAME, "cluster": {
             "server": server,
-            "certificate-authority-data": data(&pki.ca.cert)?,
+            "certificate-authority-data": data(bundle)?,
         }}],
-        "users": [{"name": NAME, "user": {
-            "client-certificate-data": data(&pki.admin.cert)?,
-            "client-key-data": data(&pki.admin.key)?,
-        }}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": name}}],
         "current-context": NAME,
     }))
+}
+
+fn data(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// Writes the kubeconfig of every role into a data directory; gives back the admin's.
+pub(crate) fn write_all(dir: &DataDir, server: &str, pki: &Pki) -> Result<Value> {
+    let bundle = pki.authority(Authority::Cluster).cert;
+    let mut admin = Value::Null;
+    for leaf in &LEAVES {
+        let Some(file) = leaf.kubeconfig else {
+            continue;
+        };
+        let pair = pki.leaf(leaf.name);
+        let user = json!({"client-certificate-data": data(&pair.cert)?, "client-key-data": data(&pair.key)?});
+        let path = dir.path().join(file);
+        let is_admin = path == dir.kubeconfig();
+        let name = if is_admin { NAME } else { leaf.common_name };
+        let config = with_user(server, &bundle, name, user)?;
+        write(&path, &config)?;
+        if is_admin {
+            admin = config;
+        }
+    }
+    Ok(admin)
+}
+
+/// The server that a kubeconfig of ours names.
+pub(crate) fn server_of(path: &Path) -> Result<String> {
+    let config = read(path)?.unwrap_or_default();
+    let server = config["clusters"][0]["cluster"]["server"].as_str();
+    server
+        .map(str::to_owned)
+        .ok_or_else(|| unreadable(path, "it names no server"))
+}
+
+/// Brings our entries in the user's file up to date, if they are there.
+pub(crate) fn refresh(path: &Path, ours: &Value) -> Result<()> {
+    let Some(mut config) = read(path)? else {
+        return Ok(());
+    };
+    let mut changed = false;
+    for section in ["clusters", "users"] {
+        let added = ours[section].as_array().and_then(|all| all.first());
+        let present = config[section].as_array_mut().into_iter().flatten();
+        for entry in present.filter(|entry| entry["name"] == NAME) {
+            if let Some(added) = added {
+                entry.clone_from(added);
+                changed = true;
+            }
+        }
+    }
+    match changed {
+        true => write(path, &config),
+        false => Ok(()),
+    }
 }
 
 /// Writes a kubeconfig of its own.

@@ -1,7 +1,9 @@
 //! `kyanite`: every role in one binary.
 
 mod admin;
+mod bootstrap;
 mod cli;
+mod client;
 mod commands;
 mod datadir;
 mod exit;

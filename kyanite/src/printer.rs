@@ -9,6 +9,24 @@ use serde_json::{Value, json};
 use crate::cli::Output;
 use crate::exit::Failure;
 
+/// Rows under a header, in columns.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let header = header.iter().map(|&name| name.to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate();
+        let padded: Vec<_> = cells
+            .map(|(column, cell)| format!("{cell:<width$}", width = width(column)))
+            .collect();
+        padded.join("   ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// Prints for the chosen kind of reader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer {

@@ -8,7 +8,7 @@ const OFF_BY_DEFAULT: [&str; 1] = ["ServiceAccount"];
 
 /// Which admission plugins are on: upstream's defaults and NodeRestriction, unless flags say otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdmissionSettings {
+pub(crate) struct AdmissionSettings {
     on: Vec<&'static str>,
 }
 
@@ -26,7 +26,10 @@ impl Default for AdmissionSettings {
 impl AdmissionSettings {
     /// The settings that `--enable-admission-plugins` and `--disable-admission-plugins` ask for, or
     /// everything that is wrong with them, in upstream's words.
-    pub fn from_flags(enable: &[String], disable: &[String]) -> Result<AdmissionSettings, String> {
+    pub(crate) fn from_flags(
+        enable: &[String],
+        disable: &[String],
+    ) -> Result<AdmissionSettings, String> {
         let mut errors = Vec::new();
         for (flag, names) in [("enable", enable), ("disable", disable)] {
             let unknown = names.iter().filter(|name| !is_known(name));

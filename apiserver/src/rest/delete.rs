@@ -17,7 +17,7 @@ use crate::request::{self, ListOptions};
 use crate::select::Selection;
 use crate::status::{self, ApiError, Result};
 use crate::stored::Stored;
-use crate::view::{ListMeta, View};
+use crate::view::View;
 use crate::{list, view};
 
 const ORPHAN: &str = "orphan";
@@ -457,14 +457,10 @@ impl Api {
                 other => drop(other?),
             }
         }
-        let meta = ListMeta {
-            resource_version: self.cache.revision(),
-            ..ListMeta::default()
-        };
         Ok(Reply::new(
             StatusCode::OK,
             &view,
-            view.list(page.items, &meta),
+            view.list(page.items, &page.meta),
         ))
     }
 }

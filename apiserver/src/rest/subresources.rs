@@ -269,27 +269,29 @@ impl Api {
     pub(super) async fn call_virtual(&self, call: &Call) -> Result<Reply> {
         let view = call.view_of(Offer::Documents)?;
         let (group, kind) = (call.resource.gv.group, call.resource.kind);
+        let mut warnings = Vec::new();
         let answer = match (group, kind) {
             ("", "Binding") => {
                 let binding = self.decode_as(call, call.resource.gv, kind)?;
                 let pod = text(&binding, "name").to_owned();
                 return self.bind(call, &pod).await;
             }
-            ("", "ComponentStatus") => component_statuses(call)?,
-            ("authentication.k8s.io", "SelfSubjectReview") => self.self_review(call).await?,
-            ("authentication.k8s.io", _) => self.token_review(call).await?,
-            _ => self.access_review(call).await?,
+            ("", "ComponentStatus") => component_statuses(call, self.store.revision().await.err())?,
+            ("authentication.k8s.io", "SelfSubjectReview") => {
+                self.self_review(call, &mut warnings).await?
+            }
+            ("authentication.k8s.io", _) => self.token_review(call, &mut warnings).await?,
+            _ => self.access_review(call, &mut warnings).await?,
         };
         let code = if call.method == Method::POST {
             StatusCode::CREATED
         } else {
             StatusCode::OK
         };
-        Ok(Reply::new(
-            code,
-            &view,
-            view::encode(&answer, view.accepted).into(),
-        ))
+        Ok(
+            Reply::new(code, &view, view::encode(&answer, view.accepted).into())
+                .with_warnings(warnings),
+        )
     }
 }
 
@@ -375,21 +377,36 @@ pub(crate) fn set_condition(object: &mut Value, condition: Value) {
     }
 }
 
-fn component_statuses(call: &Call) -> Result<Value> {
-    let one = |name: &str| {
-        json!({"metadata": {"name": name},
-            "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]})
+// The store goes by the name upstream gives it. What else upstream lists runs elsewhere there, and here
+// not as something that could be asked.
+const STORE: &str = "etcd-0";
+
+fn component_statuses(call: &Call, store_error: Option<store::Error>) -> Result<Value> {
+    let (status, message) = match &store_error {
+        None => ("True", "ok".to_owned()),
+        Some(error) => ("False", error.to_string()),
     };
+    let condition = json!({"type": "Healthy", "status": status, "message": message});
+    let one = json!({"metadata": {"name": STORE}, "conditions": [condition]});
     match call.path.name.as_deref() {
-        None => Ok(
-            json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [one("store")]}),
-        ),
-        Some("store") => {
-            let mut status = one("store");
+        None => {
+            let asked = call.query.get("labelSelector").unwrap_or_default();
+            let selector = kube_kit::selector::LabelSelector::parse(asked)
+                .map_err(|error| ApiError::bad_request(error.to_string()))?;
+            let items = match selector.matches(|_| None) {
+                true => json!([one]),
+                false => json!([]),
+            };
+            Ok(
+                json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": items}),
+            )
+        }
+        Some(STORE) => {
+            let mut status = one;
             status["kind"] = "ComponentStatus".into();
             status["apiVersion"] = "v1".into();
             Ok(status)
         }
-        Some(name) => Err(ApiError::not_found(call.resource, name)),
+        Some(name) => Err(ApiError::not_listed(call.resource, name)),
     }
 }

@@ -192,10 +192,8 @@ impl Api {
         if subresource == "approval" {
             stamp_conditions(new, &self.clock.seconds());
         }
-        if call.resource.kind == "PersistentVolume"
-            && new["status"]["phase"] != old["status"]["phase"]
-        {
-            new["status"]["lastPhaseTransitionTime"] = self.clock.seconds().into();
+        if call.resource.kind == "PersistentVolume" && subresource == "status" {
+            stamp_phase(new, old, &self.clock.seconds());
         }
         *new = super::normal_form(call.resource, std::mem::take(new))?;
         objects::managed::keep_times_if_unchanged(old, new);
@@ -317,6 +315,21 @@ fn stamp_conditions(request: &mut Value, now: &str) {
     }
 }
 
+// A volume knows since when it is in its phase; a client may know better.
+fn stamp_phase(new: &mut Value, old: &Value, now: &str) {
+    const SINCE: &str = "lastPhaseTransitionTime";
+    let same_phase = new["status"]["phase"] == old["status"]["phase"];
+    let (said, known) = (new["status"].get(SINCE), old["status"].get(SINCE));
+    let since = match (same_phase, said) {
+        (true, None) => known.cloned(),
+        (false, said) if said.is_none() || said == known => Some(now.into()),
+        _ => return,
+    };
+    if let Some(since) = since {
+        new["status"][SINCE] = since;
+    }
+}
+
 fn strip_version(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");
@@ -399,4 +412,53 @@ fn carry_over(new: &mut Value, old: &Value) {
         "resourceVersion".into(),
         old["metadata"]["resourceVersion"].clone(),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_knows_since_when_it_is_in_its_phase() {
+        let old = json!({"status": {"phase": "Bound", "lastPhaseTransitionTime": "t1"}});
+        let cases = [
+            (json!({"phase": "Bound"}), "t1"),
+            (
+                json!({"phase": "Bound", "lastPhaseTransitionTime": "t0"}),
+                "t0",
+            ),
+            (json!({"phase": "Released"}), "now"),
+            (
+                json!({"phase": "Released", "lastPhaseTransitionTime": "t1"}),
+                "now",
+            ),
+            (
+                json!({"phase": "Released", "lastPhaseTransitionTime": "t2"}),
+                "t2",
+            ),
+        ];
+        for (status, since) in cases {
+            let mut new = json!({"status": status});
+            stamp_phase(&mut new, &old, "now");
+            assert_eq!(new["status"]["lastPhaseTransitionTime"], since, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_can_be_neither_taken_back_nor_forged() {
+        let dying = json!({"metadata": {"uid": "u", "deletionTimestamp": "t1", "deletionGracePeriodSeconds": 5}});
+        let mut new = json!({"metadata": {"deletionTimestamp": "t2"}});
+        carry_over(&mut new, &dying);
+        assert_eq!(new["metadata"]["deletionTimestamp"], "t1");
+        assert_eq!(new["metadata"]["deletionGracePeriodSeconds"], 5);
+        let alive = json!({"metadata": {"uid": "u"}});
+        let mut new = json!({"metadata": {"deletionTimestamp": "t2"}});
+        carry_over(&mut new, &alive);
+        assert_eq!(
+            new["metadata"]["deletionTimestamp"], "t2",
+            "validation must see it"
+        );
+    }
 }

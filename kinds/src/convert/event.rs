@@ -16,6 +16,10 @@ const RENAMES: [(&str, &str); 7] = [
 
 pub(super) fn to_events(event: &mut Value) {
     rename(event, RENAMES.into_iter());
+    // Core shows who reported even where it says nothing; events.k8s.io leaves that out.
+    if let Some(event) = event.as_object_mut() {
+        event.retain(|name, value| !(name.starts_with("reporting") && value == ""));
+    }
 }
 
 pub(super) fn to_core(event: &mut Value) {

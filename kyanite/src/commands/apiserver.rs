@@ -1,23 +1,23 @@
 //! `kyanite apiserver`: the server alone, in a set-up of the user's own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::apiserver::Server;
-use ::apiserver::settings::{Access, Anonymous, KeyPairFiles};
+use ::apiserver::settings::KeyPairFiles;
 use ::store::embedded::Options as EmbeddedOptions;
 use ::store::etcd::{ClientIdentity, Options as EtcdOptions, Tls};
 use ::store::{Embedded, Etcd, Store};
 
-use super::serve;
+use super::{access, serve};
 use crate::cli::Apiserver;
 use crate::exit::{Code, Failure, Result};
 use crate::{logging, pki};
 
 /// Serves until told to stop.
 pub(super) async fn run(flags: Apiserver) -> Result<()> {
-    logging::start(&flags.serving)?;
+    logging::start(&flags.serving.logging)?;
     let store = open_store(&flags).await?;
     let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
     let port = listener
@@ -31,18 +31,17 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
             cert: cert.clone(),
             key: key.clone(),
         },
-        _ => pki::self_signed(&flags.cert_dir, &[advertise, IpAddr::from([127, 0, 0, 1])])?,
+        _ => {
+            let names = pki::ServerNames::new(pki::hostname().as_deref(), &[advertise]);
+            pki::self_signed(&flags.cert_dir, &names, std::time::SystemTime::now())?
+        }
     };
     let certificate = KeyPairFiles {
         certificate: pair.cert,
         key: pair.key,
     };
-    let mut access = Access::default();
-    access.authentication.client_ca_file = flags.client_ca_file.clone();
-    access.authentication.anonymous = match flags.anonymous_auth {
-        true => Anonymous::Everywhere,
-        false => Anonymous::Off,
-    };
+    let mut access = access::of_flags(&flags.access)?;
+    access.reported_certificates = vec![("apiserver".into(), certificate.certificate.clone())];
     let advertise = SocketAddr::new(advertise, port);
     let config = serve::config(&flags.serving, store, certificate, advertise, access);
     let (_ready, served) = Server::build(config, listener)

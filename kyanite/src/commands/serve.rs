@@ -38,6 +38,15 @@ pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// The address this machine has towards others, where it has one. Choosing it sends nothing.
+pub(super) fn outward_address() -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // An address of the documentation range: only the route to it matters.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let found = socket.local_addr().ok()?.ip();
+    (!found.is_unspecified()).then_some(found)
+}
+
 /// The configuration of a server.
 pub(super) fn config(
     serving: &Serving,

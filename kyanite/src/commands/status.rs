@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::certs;
 use crate::admin;
 use crate::cli::Place;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
+use crate::pki::Pki;
 use crate::printer::Printer;
 
 /// Prints the status; exit code 6 when nothing runs.
@@ -16,7 +18,9 @@ pub(super) fn run(place: &Place, printer: &Printer) -> Result<()> {
             .hint("start it with `kyanite up`"));
     };
     let store = admin::ask(&dir.socket(), &json!({"ask": "stats"}))?;
-    let certificate = crate::pki::expiry(&dir.pki().join("apiserver.crt")).unwrap_or_default();
+    let pki = Pki::at(dir.pki(), std::time::SystemTime::now());
+    let certificates = certs::report(&pki, jiff::Timestamp::now())?;
+    let soonest = certificates.first().cloned().unwrap_or_default();
     let number = |field: &str| store[field].as_u64().unwrap_or(0);
     let read_only = store["readOnly"].as_str();
     let mut lines = vec![
@@ -30,13 +34,18 @@ pub(super) fn run(place: &Place, printer: &Printer) -> Result<()> {
             number("revision"),
             number("diskBytes") / 1024
         ),
-        format!("certificate  valid until {certificate}"),
+        format!(
+            "certificates valid until {} ({} days; `{}` is the first to end)",
+            soonest["expires"].as_str().unwrap_or_default(),
+            soonest["daysLeft"],
+            soonest["name"].as_str().unwrap_or_default()
+        ),
     ];
     if let Some(cause) = read_only {
         lines.push(format!("READ-ONLY    {cause}"));
     }
     let value: Value = json!({"running": true, "server": state.server, "pid": state.pid, "started": state.started,
-        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "store": store, "certificateExpires": certificate});
+        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "store": store, "certificateExpires": soonest["expires"], "certificates": certificates});
     printer.result(&lines.join("\n"), &value);
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `kyanite up`: a control plane, in the background or not.
 
+mod roles;
+
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -8,19 +10,21 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use ::apiserver::Server;
-use ::apiserver::settings::{self, Access, Anonymous, KeyPairFiles};
+use ::apiserver::settings::KeyPairFiles;
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::serve;
+use super::{access, serve};
+use crate::admin::{self, Door};
 use crate::cli::Up;
 use crate::datadir::{DataDir, State};
 use crate::exit::{Code, Failure, Result};
-use crate::pki::Pki;
+use crate::pki::{Pki, ServerNames};
 use crate::printer::Printer;
 use crate::stages::{Audience, Stages};
-use crate::{admin, kubeconfig, logging};
+use crate::{kubeconfig, logging, pki};
 
 /// Starts a server in the background and returns when it is ready.
 pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
@@ -94,9 +98,9 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
         "--etcd-compaction-interval",
         &format!("{}ms", serving.etcd_compaction_interval.as_millis()),
         "--log-level",
-        &serving.log_level,
+        &serving.logging.log_level,
         "--logging-format",
-        match serving.logging_format {
+        match serving.logging.logging_format {
             crate::cli::LogFormat::Text => "text",
             crate::cli::LogFormat::Json => "json",
         },
@@ -179,7 +183,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         Audience::Printer(printer)
     };
     let mut stages = Stages::new(audience);
-    logging::start(&up.serving)?;
+    logging::start(&up.serving.logging)?;
     let dir = DataDir::find(&up.place)?;
     dir.prepare()?;
     let Some(_lock) = take_lock(&dir).await? else {
@@ -195,55 +199,75 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     dir.clear_state();
     let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
     let port = listener.local_addr().map_or(up.port, |a| a.port());
-    let pki = Pki::ensure(&dir.pki(), &addresses(&up))?;
-    let certificate = KeyPairFiles {
-        certificate: pki.server.cert.clone(),
-        key: pki.server.key.clone(),
-    };
-    let mut access = Access::default();
-    access.authentication.client_ca_file = Some(pki.ca.cert.clone());
-    access.authentication.anonymous =
-        Anonymous::Paths(settings::HEALTH_PATHS.map(str::to_owned).to_vec());
+    let pki = Pki::at(dir.pki(), std::time::SystemTime::now());
+    pki.ensure(&names(&up))?;
     stages.done("certificates", &dir.pki().display().to_string());
     let store = Embedded::open(dir.store(), EmbeddedOptions::default())?;
     stages.done("store", &format!("revision {}", store.revision_now()));
     let advertise = SocketAddr::new(serve::reachable(up.bind_address), port);
+    let certificate = KeyPairFiles {
+        certificate: pki.server().cert,
+        key: pki.server().key,
+    };
+    let access = access::of_cluster(&pki);
     let config = serve::config(&up.serving, store.clone(), certificate, advertise, access);
     let server = Server::build(config, listener).await?;
     let url = format!("https://{advertise}");
     stages.done("api server", &url);
     let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
-    let entry = kubeconfig::make(&url, &pki)?;
+    let entry = kubeconfig::write_all(&dir, &url, &pki)?;
     let state = State {
         pid: std::process::id(),
-        server: url,
+        server: url.clone(),
         started: jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string(),
         previous_context: kubeconfig::merge(&users_file, &entry)?.or(remembered),
         kubeconfig: users_file,
     };
-    kubeconfig::write(&dir.kubeconfig(), &entry)?;
-    let door = admin::open(&dir.socket(), store.clone())?;
-    let (ready, served) = server.run(serve::told_to_stop());
-    let announce = async {
-        if ready.await.is_ok() {
-            stages.done(
-                "kubeconfig",
-                &format!("context `kyanite` in {}", state.kubeconfig.display()),
-            );
-            if let Err(failure) = dir.write_state(&state) {
-                tracing::error!(%failure, "the state of this server cannot be written");
-            }
-            stages.finish();
-        }
+    let rotated = watch::Sender::new(());
+    let door = Door {
+        store: store.clone(),
+        reload: server.reload(),
+        rotated: rotated.clone(),
     };
-    let (outcome, ()) = tokio::join!(served, announce);
+    let door = admin::open(&dir.socket(), door)?;
+    let stop = watch::Sender::new(false);
+    let (ready, served) = server.run(async {
+        serve::told_to_stop().await;
+        stop.send_replace(true);
+    });
+    let served = async {
+        let outcome = served.await;
+        // Also when it never got ready, or ended by itself.
+        stop.send_replace(true);
+        outcome
+    };
+    let beside = async {
+        if ready.await.is_err() {
+            return;
+        }
+        announce_ready(stages, &dir, &state);
+        let controllers = roles::controllers(&url, &pki);
+        let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
+        roles::run(dir.clone(), controllers, stopped, rotated).await;
+    };
+    let (outcome, ()) = tokio::join!(served, beside);
     door.abort();
     store.close();
     // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
     let _ = std::fs::remove_file(dir.socket());
     Ok(outcome?)
+}
+
+fn announce_ready(mut stages: Stages, dir: &DataDir, state: &State) {
+    let context = format!("context `kyanite` in {}", state.kubeconfig.display());
+    stages.done("kubeconfig", &context);
+    if let Err(failure) = dir.write_state(state) {
+        tracing::error!(%failure, "the state of this server cannot be written");
+    }
+    stages.done("controllers", "started");
+    stages.finish();
 }
 
 // A `status` that runs at this moment holds the lock for an instant, to see whether it is free.
@@ -257,19 +281,13 @@ async fn take_lock(dir: &DataDir) -> Result<Option<std::fs::File>> {
     Ok(None)
 }
 
-// What the serving certificate must cover: where we listen, loopback, and the `kubernetes` service.
-fn addresses(up: &Up) -> Vec<IpAddr> {
-    let service = up
-        .serving
-        .service_cluster_ip_range
-        .hosts()
-        .next()
-        .map(IpAddr::V4);
-    let mut all = vec![
-        serve::reachable(up.bind_address),
-        IpAddr::from([127, 0, 0, 1]),
-    ];
-    all.extend(service);
-    all.dedup();
-    all
+// What the serving certificate must cover: where we listen, this machine, and the `kubernetes` service.
+fn names(up: &Up) -> ServerNames {
+    let service = up.serving.service_cluster_ip_range.hosts().next();
+    let mut addresses = vec![serve::reachable(up.bind_address)];
+    addresses.extend(service.map(IpAddr::V4));
+    if up.bind_address.is_unspecified() {
+        addresses.extend(serve::outward_address());
+    }
+    ServerNames::new(pki::hostname().as_deref(), &addresses)
 }

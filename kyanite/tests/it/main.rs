@@ -3,6 +3,7 @@
 //! Every test starts a server of its own on a free port in a temporary directory; see [`harness`].
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod certs;
 mod crash;
 mod harness;
 mod hostile;
@@ -15,5 +16,6 @@ mod kubectl_get;
 mod kubectl_inspect;
 mod lifecycle;
 mod model;
+mod namespace_policies;
 mod on_etcd;
 mod python;

@@ -1,0 +1,224 @@
+//! What makes a quota count anew.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret, Service,
+};
+use kube::api::PartialObjectMeta;
+use kube::{Api, Resource};
+use policy::quota::{self, GroupResource};
+use serde_json::Value;
+
+use crate::cache::{Cache, ObjectKey};
+use crate::manager::Manager;
+use crate::queue::Queue;
+
+/// Resources whose objects are seen to go. Others are counted more often instead.
+const WATCHED: [(&str, &str); 12] = [
+    ("", "pods"),
+    ("", "services"),
+    ("", "persistentvolumeclaims"),
+    ("", "configmaps"),
+    ("", "secrets"),
+    ("", "replicationcontrollers"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("batch", "jobs"),
+    ("batch", "cronjobs"),
+];
+
+/// Whether objects of a resource are seen to go.
+pub(super) fn is_watched(resource: &GroupResource) -> bool {
+    WATCHED.contains(&(resource.group.as_str(), resource.resource.as_str()))
+}
+
+/// What is kept of a quota.
+#[derive(Debug, PartialEq)]
+pub(super) struct QuotaState {
+    tracked: BTreeSet<GroupResource>,
+    spec: Value,
+    status: Value,
+}
+
+/// Watches quotas and what they count, and asks for those to be counted that need it.
+pub(super) fn watch(manager: &mut Manager, queue: &Arc<Queue<ObjectKey>>) -> Cache<QuotaState> {
+    let quotas = manager.watch(Api::all(manager.client()), "", state);
+    let noticed = Arc::clone(queue);
+    quotas.on_change(move |change| {
+        if change
+            .after
+            .is_some_and(|after| asks_for_count(change.before, after))
+        {
+            noticed.add(change.key.clone());
+        }
+    });
+    let notice = Notice {
+        quotas: quotas.clone(),
+        queue: Arc::clone(queue),
+    };
+    notice.of_cost(manager, "pods", |pod: Pod| pod_cost(&pod));
+    notice.of_cost(manager, "services", |service: Service| {
+        service_cost(&service)
+    });
+    notice.of_cost(manager, "persistentvolumeclaims", |claim| {
+        claim_cost(&claim)
+    });
+    notice.of_number::<ConfigMap>(manager, "", "configmaps");
+    notice.of_number::<Secret>(manager, "", "secrets");
+    notice.of_number::<ReplicationController>(manager, "", "replicationcontrollers");
+    notice.of_number::<Deployment>(manager, "apps", "deployments");
+    notice.of_number::<ReplicaSet>(manager, "apps", "replicasets");
+    notice.of_number::<StatefulSet>(manager, "apps", "statefulsets");
+    notice.of_number::<DaemonSet>(manager, "apps", "daemonsets");
+    notice.of_number::<Job>(manager, "batch", "jobs");
+    notice.of_number::<CronJob>(manager, "batch", "cronjobs");
+    quotas
+}
+
+fn state(quota: ResourceQuota) -> QuotaState {
+    let quota = serde_json::to_value(quota).unwrap_or_default();
+    QuotaState {
+        tracked: quota::tracked_resources(&quota),
+        spec: quota["spec"].clone(),
+        status: quota["status"].clone(),
+    }
+}
+
+// Admission changes what is used all the time, and that is no reason. A quota that is merely shown
+// again is counted again.
+fn asks_for_count(before: Option<&QuotaState>, after: &QuotaState) -> bool {
+    before.is_none_or(|before| before == after || before.spec != after.spec)
+        || after.spec["hard"] != after.status["hard"]
+}
+
+struct Notice {
+    quotas: Cache<QuotaState>,
+    queue: Arc<Queue<ObjectKey>>,
+}
+
+impl Notice {
+    // Objects of the core group that can become cheaper while they stay.
+    fn of_cost<K, V>(&self, manager: &mut Manager, plural: &str, cost: fn(K) -> V)
+    where
+        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+        K: Send + Sync + 'static,
+        V: PartialEq + Send + Sync + 'static,
+    {
+        let cache = manager.watch(Api::all(manager.client()), "", cost);
+        let (resource, tell) = (GroupResource::new("", plural), self.tell());
+        cache.on_change(move |change| {
+            if change.before.is_some() && change.before != change.after {
+                tell(&resource, &change.key.namespace);
+            }
+        });
+    }
+
+    // Objects that only count while they are there.
+    fn of_number<K>(&self, manager: &mut Manager, group: &str, plural: &str)
+    where
+        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+        K: Send + Sync + 'static,
+    {
+        let all: Api<PartialObjectMeta<K>> = Api::all(manager.client());
+        let cache = manager.watch(all, "", drop);
+        let (resource, tell) = (GroupResource::new(group, plural), self.tell());
+        cache.on_change(move |change| {
+            if change.after.is_none() {
+                tell(&resource, &change.key.namespace);
+            }
+        });
+    }
+
+    fn tell(&self) -> impl Fn(&GroupResource, &str) + Send + Sync + 'static {
+        let (quotas, queue) = (self.quotas.clone(), Arc::clone(&self.queue));
+        move |resource, namespace| {
+            for (key, quota) in quotas.all() {
+                if key.namespace == namespace && quota.tracked.contains(resource) {
+                    queue.add(key);
+                }
+            }
+        }
+    }
+}
+
+// Whether it has ended, and what its containers ask for and hold.
+fn pod_cost(pod: &Pod) -> (bool, Value) {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|s| s.phase.as_deref());
+    let ended = matches!(phase, Some("Failed" | "Succeeded"));
+    let asked = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let held = status.and_then(|s| s.container_statuses.as_deref());
+    let asked: Vec<_> = asked.map(|c| &c.resources).collect();
+    let held: Vec<_> = held.into_iter().flatten().map(|c| &c.resources).collect();
+    (ended, serde_json::json!([asked, held]))
+}
+
+fn service_cost(service: &Service) -> (Option<String>, usize) {
+    let spec = service.spec.as_ref();
+    let ports = spec.and_then(|s| s.ports.as_ref()).map_or(0, Vec::len);
+    (spec.and_then(|s| s.type_.clone()), ports)
+}
+
+fn claim_cost(claim: &PersistentVolumeClaim) -> Value {
+    let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
+    serde_json::json!([
+        spec.map(|s| (&s.resources, &s.volume_attributes_class_name)),
+        status.map(|s| (
+            &s.allocated_resources,
+            &s.current_volume_attributes_class_name,
+            &s.modify_volume_status,
+        )),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn quota(hard: &str, in_force: &str, used: &str) -> QuotaState {
+        QuotaState {
+            tracked: BTreeSet::new(),
+            spec: json!({ "hard": { "pods": hard } }),
+            status: json!({ "hard": { "pods": in_force }, "used": { "pods": used } }),
+        }
+    }
+
+    #[test]
+    fn a_charge_alone_is_no_reason_to_count() {
+        let before = quota("2", "2", "0");
+        assert!(asks_for_count(None, &before), "new");
+        assert!(asks_for_count(Some(&before), &before), "shown again");
+        assert!(
+            !asks_for_count(Some(&before), &quota("2", "2", "1")),
+            "charged"
+        );
+        assert!(
+            asks_for_count(Some(&before), &quota("3", "2", "0")),
+            "raised"
+        );
+        assert!(
+            asks_for_count(Some(&before), &quota("2", "1", "0")),
+            "not in force"
+        );
+    }
+
+    #[test]
+    fn a_pod_costs_less_once_it_has_ended() {
+        let pod = |phase: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {}, "spec": { "containers": [] }, "status": { "phase": phase },
+            }))
+            .expect("a pod")
+        };
+        assert_eq!(pod_cost(&pod("Pending")), pod_cost(&pod("Running")));
+        assert_ne!(pod_cost(&pod("Running")), pod_cost(&pod("Succeeded")));
+    }
+}

@@ -1,0 +1,85 @@
+//! The API as admin: for commands and for what a start adds to a cluster.
+
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use crate::datadir::DataDir;
+use crate::exit::{Code, Failure, Result};
+
+/// A client with a data directory's kubeconfig.
+pub(crate) struct Client(kube::Client);
+
+impl Client {
+    /// The client of a running server's admin.
+    pub(crate) async fn of_running(dir: &DataDir) -> Result<Client> {
+        if dir.running()?.is_none() {
+            return Err(Failure::new(Code::Unavailable, "kyanite is not running")
+                .hint("start it with `kyanite up`"));
+        }
+        Client::connect(dir).await
+    }
+
+    /// The client of the admin, whether the server runs or not.
+    pub(crate) async fn connect(dir: &DataDir) -> Result<Client> {
+        let path = dir.kubeconfig();
+        let unusable = |e: &dyn std::fmt::Display| {
+            Failure::new(
+                Code::Failure,
+                format!("`{}` cannot be used: {e}", path.display()),
+            )
+        };
+        let kubeconfig = Kubeconfig::read_from(&path).map_err(|e| unusable(&e))?;
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .map_err(|e| unusable(&e))?;
+        let client = kube::Client::try_from(config).map_err(|e| unusable(&e))?;
+        Ok(Client(client))
+    }
+
+    /// Reads an object or a list.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// Creates an object in a collection.
+    pub(crate) async fn create(&self, collection: &str, object: &Value) -> Result<Value> {
+        self.call(Method::POST, collection, Some(object)).await
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn delete(&self, path: &str) -> Result<Value> {
+        self.call(Method::DELETE, path, None).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(bytes)
+            .map_err(|e| Failure::new(Code::Usage, format!("`{path}` cannot be asked for: {e}")))?;
+        self.0.request(request).await.map_err(failure)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
+fn failure(error: kube::Error) -> Failure {
+    let kube::Error::Api(status) = &error else {
+        return Failure::new(
+            Code::Unavailable,
+            format!("the server does not answer: {error}"),
+        )
+        .hint("look at its log, or at `kyanite status`");
+    };
+    let code = match status.code {
+        401 | 403 => Code::Permission,
+        404 => Code::NotFound,
+        409 => Code::Conflict,
+        503 => Code::Unavailable,
+        _ => Code::Failure,
+    };
+    Failure::new(code, status.message.clone())
+}

@@ -1,0 +1,99 @@
+//! What runs beside the API server, as clients of it: the objects nodes need to join, the controllers.
+
+use std::time::Duration;
+
+use controllers::{Config, Connection, KeyPairFiles};
+use tokio::sync::watch;
+
+use crate::bootstrap;
+use crate::client::Client;
+use crate::datadir::DataDir;
+use crate::exit::{Code, Result};
+use crate::pki::{Authority, Pki};
+
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+/// How long to wait before something that failed is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs everything until `stop` is set.
+pub(super) async fn run(
+    dir: DataDir,
+    config: Config,
+    mut stop: watch::Receiver<bool>,
+    rotated: watch::Receiver<()>,
+) {
+    let stopped = stop.clone();
+    let join = async {
+        while let Err(failure) = let_nodes_join(&dir).await {
+            tracing::warn!(%failure, "nodes cannot join yet");
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let until_joined = async {
+        tokio::select! {
+            () = join => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    };
+    tokio::join!(until_joined, run_controllers(config, stopped, rotated));
+}
+
+// Whoever changed or replaced a binding meant it: only missing ones are made.
+async fn let_nodes_join(dir: &DataDir) -> Result<()> {
+    let client = Client::connect(dir).await?;
+    for binding in bootstrap::bindings() {
+        match client.create(BINDINGS, &binding).await {
+            Err(failure) if failure.code != Code::Conflict => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the controllers of a data directory's cluster are told.
+pub(super) fn controllers(server: &str, pki: &Pki) -> Config {
+    let ca = pki.authority(Authority::Cluster);
+    let client = pki.leaf("controller-manager");
+    let connection = Connection::Certificate {
+        server: server.to_owned(),
+        ca: ca.cert.clone(),
+        client: KeyPairFiles {
+            cert: client.cert,
+            key: client.key,
+        },
+    };
+    Config {
+        root_ca: Some(ca.cert.clone()),
+        signing: Some(KeyPairFiles {
+            cert: ca.cert,
+            key: ca.key,
+        }),
+        service_account_key: Some(pki.service_account_key()),
+        ..Config::new(connection)
+    }
+}
+
+// Controllers read their client certificate when they start, so new certificates start them anew.
+async fn run_controllers(
+    config: Config,
+    mut stop: watch::Receiver<bool>,
+    mut rotated: watch::Receiver<()>,
+) {
+    while !*stop.borrow() {
+        let mut until = stop.clone();
+        rotated.mark_unchanged();
+        let changed = async {
+            tokio::select! {
+                _ = until.wait_for(|stop| *stop) => {}
+                Ok(()) = rotated.changed() => tracing::info!("controllers start anew with new certificates"),
+            }
+        };
+        if let Err(error) = controllers::run(config.clone(), changed).await {
+            tracing::error!(%error, "controllers failed and start anew");
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => {}
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+}
