@@ -22,6 +22,7 @@ mod der;
 mod leader_election;
 mod manager;
 mod queue;
+mod resource_quota;
 mod root_ca_publisher;
 mod selection;
 mod service_account;
@@ -68,10 +69,11 @@ const fn controller(
 
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
-const CONTROLLERS: [Controller; 9] = [
+const CONTROLLERS: [Controller; 10] = [
     controller("serviceaccount-token-controller", "serviceaccount-token", true, service_account_token::start),
     controller("serviceaccount-controller", "serviceaccount", true, service_account::start),
     controller("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, root_ca_publisher::start),
+    controller("resourcequota-controller", "resourcequota", true, resource_quota::start),
     controller("clusterrole-aggregation-controller", "clusterrole-aggregation", true, cluster_role_aggregation::start),
     controller("certificatesigningrequest-approving-controller", "csrapproving", true, csr_approving::start),
     controller("certificatesigningrequest-signing-controller", "csrsigning", true, csr_signing::start),
