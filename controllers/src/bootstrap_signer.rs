@@ -112,12 +112,12 @@ mod tests {
             .collect()
     }
 
-    /// The example of upstream's own test of its signatures.
+    /// The expected text was computed with Python's hmac module.
     #[test]
-    fn signatures_are_upstreams() {
+    fn signatures_are_detached_hs256() {
         assert_eq!(
-            signature("Hello from go-jose!", "joshua", "my voice is my passcode"),
-            "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"
+            signature("clusters: []\n", "abcdef", "0123456789abcdef"),
+            "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..aiG7z8XWjjzLz3AwuhjgjACCUfWawXW2oX1uxgNWBSg"
         );
     }
 

@@ -26,6 +26,7 @@ mod resource_quota;
 mod root_ca_publisher;
 mod selection;
 mod service_account;
+mod service_account_token;
 mod token_cleaner;
 mod worker;
 
@@ -68,7 +69,8 @@ const fn controller(
 
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
-const CONTROLLERS: [Controller; 9] = [
+const CONTROLLERS: [Controller; 10] = [
+    controller("serviceaccount-token-controller", "serviceaccount-token", true, service_account_token::start),
     controller("serviceaccount-controller", "serviceaccount", true, service_account::start),
     controller("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, root_ca_publisher::start),
     controller("resourcequota-controller", "resourcequota", true, resource_quota::start),

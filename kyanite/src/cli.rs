@@ -1,6 +1,7 @@
 //! The command line. Only types and help; what a command does is in `commands`.
 
 pub(crate) mod access;
+pub(crate) mod controller_manager;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Status(Place),
     /// Run the API server alone, with upstream's flags
     Apiserver(Box<Apiserver>),
+    /// Run the controllers alone, with upstream's flags
+    ControllerManager(controller_manager::ControllerManager),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),
@@ -94,6 +97,13 @@ pub(crate) struct Serving {
     /// How much history is kept for watches and pages: between one and two of this
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION", alias = "compaction-interval")]
     pub(crate) etcd_compaction_interval: std::time::Duration,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+}
+
+/// What every role logs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Logging {
     /// What is logged: error, warn, info, debug, trace, or per module as in `info,apiserver=debug`
     #[arg(
         long,

@@ -3,6 +3,7 @@
 mod access;
 mod apiserver;
 mod certs;
+mod controller_manager;
 mod down;
 mod serve;
 mod status;
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
         Command::Down(down) => down::run(&down, printer),
         Command::Status(place) => status::run(&place, printer),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(*flags)),
+        Command::ControllerManager(flags) => runtime()?.block_on(controller_manager::run(flags)),
         Command::Store(command) => store::run(command, printer),
         Command::Certs(command) => certs::run(command, printer),
         Command::Token(command) => runtime()?.block_on(token::run(command, printer)),

@@ -17,7 +17,7 @@ use crate::{logging, pki};
 
 /// Serves until told to stop.
 pub(super) async fn run(flags: Apiserver) -> Result<()> {
-    logging::start(&flags.serving)?;
+    logging::start(&flags.serving.logging)?;
     let store = open_store(&flags).await?;
     let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
     let port = listener

@@ -98,9 +98,9 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
         "--etcd-compaction-interval",
         &format!("{}ms", serving.etcd_compaction_interval.as_millis()),
         "--log-level",
-        &serving.log_level,
+        &serving.logging.log_level,
         "--logging-format",
-        match serving.logging_format {
+        match serving.logging.logging_format {
             crate::cli::LogFormat::Text => "text",
             crate::cli::LogFormat::Json => "json",
         },
@@ -183,7 +183,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         Audience::Printer(printer)
     };
     let mut stages = Stages::new(audience);
-    logging::start(&up.serving)?;
+    logging::start(&up.serving.logging)?;
     let dir = DataDir::find(&up.place)?;
     dir.prepare()?;
     let Some(_lock) = take_lock(&dir).await? else {
