@@ -33,12 +33,6 @@ impl Authorizer {
         }
     }
 
-    /// Lets everybody do everything.
-    #[cfg(test)]
-    pub(crate) fn always_allow() -> Authorizer {
-        Authorizer::new(&[AuthorizationMode::AlwaysAllow])
-    }
-
     /// Whether an authorizer is asked at all.
     pub(crate) fn has(&self, mode: AuthorizationMode) -> bool {
         self.modes.contains(&mode)

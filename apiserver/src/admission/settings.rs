@@ -2,10 +2,6 @@
 
 use super::PLUGINS;
 
-/// Plugins that are off unless asked for; all others are on from the start. ServiceAccount needs the
-/// `default` account that a controller makes in every namespace.
-const OFF_BY_DEFAULT: [&str; 1] = ["ServiceAccount"];
-
 /// Plugins of upstream that would have nothing to do: the kinds or features they are for are not served,
 /// here as there by default. Naming them changes nothing.
 const IDLE: [&str; 5] = [
@@ -49,9 +45,7 @@ impl Default for AdmissionSettings {
     fn default() -> AdmissionSettings {
         let names = PLUGINS.iter().map(|plugin| plugin.name);
         AdmissionSettings {
-            on: names
-                .filter(|name| !OFF_BY_DEFAULT.contains(name))
-                .collect(),
+            on: names.collect(),
         }
     }
 }
