@@ -16,7 +16,7 @@ use crate::wait::eventually;
 /// From the token to a certificate. Needs no container runtime: a kubelet asks for its certificate first.
 pub(crate) fn joins(cluster: &mut Cluster<'_>) -> Result<()> {
     let token = allow_joining(&cluster.kubectl)?;
-    let kubelet = Kubelet::prepare(cluster, token, "unix:///nonexistent/containerd.sock")?;
+    let kubelet = Kubelet::prepare(cluster, token, Runtime::None)?;
     let _running = kubelet.start(cluster)?;
     let certificate = kubelet.dir.join("pki/kubelet-client-current.pem");
     eventually("the kubelet has its certificate", || {
@@ -46,10 +46,10 @@ pub(crate) fn joins(cluster: &mut Cluster<'_>) -> Result<()> {
 
 /// From the token to a pod that has ended well.
 pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
-    let runtime = containerd()?;
+    let socket = containerd()?;
     let kubectl = cluster.kubectl.clone();
     let token = allow_joining(&kubectl)?;
-    let kubelet = Kubelet::prepare(cluster, token, &runtime)?;
+    let kubelet = Kubelet::prepare(cluster, token, Runtime::At(socket))?;
     let mut running = kubelet.start(cluster)?;
     eventually("the node is ready", || {
         running.check()?;
@@ -73,10 +73,10 @@ fn pod() -> serde_json::Value {
     })
 }
 
-fn containerd() -> Result<String> {
+fn containerd() -> Result<&'static Path> {
     let socket = Path::new("/run/containerd/containerd.sock");
     if socket.exists() {
-        return Ok(format!("unix://{}", socket.display()));
+        return Ok(socket);
     }
     Err(Missing(format!(
         "no containerd runs on this machine ({} is not there)",
@@ -85,25 +85,47 @@ fn containerd() -> Result<String> {
     .into())
 }
 
+/// The container runtime a kubelet is told of.
+enum Runtime {
+    None,
+    At(&'static Path),
+}
+
+impl Runtime {
+    fn endpoint(&self) -> String {
+        let socket = match self {
+            Runtime::None => Path::new("/nonexistent/containerd.sock"),
+            Runtime::At(socket) => socket,
+        };
+        format!("unix://{}", socket.display())
+    }
+
+    // A kubelet that renews its certificate asks for the first one in the background, and would end for
+    // want of a runtime before it has come. One that does not renew it waits for it first.
+    fn renews_certificate(&self) -> bool {
+        matches!(self, Runtime::At(_))
+    }
+}
+
 struct Kubelet {
     dir: PathBuf,
 }
 
 impl Kubelet {
     /// Writes what it is started with: a configuration and a kubeconfig with the token.
-    fn prepare(cluster: &Cluster<'_>, token: &str, runtime: &str) -> Result<Kubelet> {
+    fn prepare(cluster: &Cluster<'_>, token: &str, runtime: Runtime) -> Result<Kubelet> {
         let dir = cluster.subdirectory("kubelet")?;
         cluster
             .pki
             .token_kubeconfig("bootstrap", cluster.ports.api_server, token)?;
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-            "containerRuntimeEndpoint": runtime,
+            "containerRuntimeEndpoint": runtime.endpoint(),
             "authentication": {"x509": {"clientCAFile": cluster.pki.file("ca.crt")}},
             "address": "127.0.0.1", "port": cluster.ports.other, "healthzPort": 0,
             "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
             "podLogsDir": dir.join("logs"), "volumePluginDir": dir.join("plugins"),
-            "rotateCertificates": true,
+            "rotateCertificates": runtime.renews_certificate(),
         });
         write_private(&dir.join("config.json"), &config.to_string())?;
         Ok(Kubelet { dir })
