@@ -115,10 +115,7 @@ fn a_request_its_signer_cannot_sign_fails_with_the_reason() {
         message,
         "subject common name does not begin with system:node:"
     );
-    kubectl
-        .run("get csr wrong")
-        .ok()
-        .prints("SignerValidationFailure");
+    kubectl.run("get csr wrong").ok().prints("Approved,Failed");
 }
 
 #[test]
