@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Resource;
@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Writer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -95,11 +96,31 @@ impl Actor {
         &self,
         name: &str,
         manager: &str,
-        fields: &serde_json::Value,
+        fields: &Value,
     ) -> Answer<K> {
         let params = PatchParams::apply(manager).force();
         let request = writer::<K>("").patch(name, &params, &Patch::Apply(fields))?;
         self.send(request).await
+    }
+
+    /// Every object of a kind in a namespace, as it is now.
+    pub(crate) async fn list<K: Object + Clone>(&self, namespace: &str) -> Answer<Vec<K>> {
+        let request = writer::<K>(namespace).list(&kube::api::ListParams::default())?;
+        let list: kube::api::ObjectList<K> = self.send(request).await?;
+        Ok(list.items)
+    }
+
+    /// Reads an object with every field it has, those we do not know included.
+    pub(crate) async fn read(&self, path: &str) -> Answer<Option<Value>> {
+        match self.send(request(Method::GET, path, Vec::new())?).await {
+            Err(SyncError::Api(error)) if is(&error, StatusCode::NOT_FOUND) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Replaces an object that was read.
+    pub(crate) async fn write(&self, path: &str, object: &Value) -> Answer<Value> {
+        self.send(request(Method::PUT, path, body(object)?)?).await
     }
 
     /// Deletes an object if it is still the one with this uid; one that has gone is fine.
@@ -117,7 +138,7 @@ impl Actor {
             ..DeleteParams::default()
         };
         let request = writer::<K>(namespace).delete(name, &params)?;
-        match self.send::<serde_json::Value>(request).await {
+        match self.send::<Value>(request).await {
             Err(SyncError::Api(error))
                 if is(&error, StatusCode::NOT_FOUND) || is(&error, StatusCode::CONFLICT) =>
             {
@@ -147,6 +168,22 @@ impl Actor {
 fn writer<K: Object>(namespace: &str) -> Writer {
     let namespace = (!namespace.is_empty()).then_some(namespace);
     Writer::new(K::url_path(&(), namespace))
+}
+
+/// Where an object is.
+pub(crate) fn path_of<K: Object>(namespace: &str, name: &str) -> String {
+    let namespace = (!namespace.is_empty()).then_some(namespace);
+    format!("{}/{name}", K::url_path(&(), namespace))
+}
+
+fn request(method: Method, path: &str, body: Vec<u8>) -> Answer<Request<Vec<u8>>> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(CONTENT_TYPE, "application/json");
+    request
+        .body(body)
+        .map_err(|error| SyncError::Other(error.to_string()))
 }
 
 fn place(object: &impl Object) -> (&str, &str) {

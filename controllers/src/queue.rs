@@ -53,6 +53,11 @@ impl<K: Key> Queue<K> {
         self.changed.notify_one();
     }
 
+    /// Asks for work on several keys.
+    pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+        keys.into_iter().for_each(|key| self.add(key));
+    }
+
     /// Takes the next key, waiting for one. Nothing is lost when the future is dropped.
     pub(crate) async fn next(&self) -> K {
         loop {
