@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -112,9 +112,34 @@ impl Actor {
 
     /// Reads an object with every field it has, those we do not know included.
     pub(crate) async fn read(&self, path: &str) -> Answer<Option<Value>> {
-        match self.send(request(Method::GET, path, Vec::new())?).await {
+        self.read_as(path, "application/json").await
+    }
+
+    /// Reads a path in the form that is asked for.
+    pub(crate) async fn read_as(&self, path: &str, accept: &'static str) -> Answer<Option<Value>> {
+        let mut request = request(Method::GET, path, Vec::new())?;
+        let accept = HeaderValue::from_static(accept);
+        request.headers_mut().insert(ACCEPT, accept);
+        match self.send(request).await {
             Err(SyncError::Api(error)) if is(&error, StatusCode::NOT_FOUND) => Ok(None),
             other => other.map(Some),
+        }
+    }
+
+    /// Deletes what is at a path, an object or all of a collection; what depends on it goes later.
+    /// Gives whether there was anything that takes deletes.
+    pub(crate) async fn delete_at(&self, path: &str) -> Answer<bool> {
+        let options = serde_json::json!({ "apiVersion": "v1", "kind": "DeleteOptions",
+            "propagationPolicy": "Background" });
+        let request = request(Method::DELETE, path, body(&options)?)?;
+        match self.send::<Value>(request).await {
+            Err(SyncError::Api(error))
+                if is(&error, StatusCode::NOT_FOUND)
+                    || is(&error, StatusCode::METHOD_NOT_ALLOWED) =>
+            {
+                Ok(false)
+            }
+            other => other.map(|_| true),
         }
     }
 

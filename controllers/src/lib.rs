@@ -21,6 +21,7 @@ mod csr_signing;
 mod der;
 mod leader_election;
 mod manager;
+mod namespace;
 mod protection;
 mod queue;
 mod resource_quota;
@@ -71,10 +72,11 @@ const fn controller(
 
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
-const CONTROLLERS: [Controller; 13] = [
+const CONTROLLERS: [Controller; 14] = [
     controller("serviceaccount-token-controller", "serviceaccount-token", true, service_account_token::start),
     controller("serviceaccount-controller", "serviceaccount", true, service_account::start),
     controller("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, root_ca_publisher::start),
+    controller("namespace-controller", "namespace", true, namespace::start),
     controller("resourcequota-controller", "resourcequota", true, resource_quota::start),
     controller("clusterrole-aggregation-controller", "clusterrole-aggregation", true, cluster_role_aggregation::start),
     controller("certificatesigningrequest-approving-controller", "csrapproving", true, csr_approving::start),

@@ -302,3 +302,55 @@ fn volumes_and_their_classes_go_when_nothing_has_them() {
     kubectl.run("delete pv disk").ok();
     gone(&kubectl, "volumeattributesclass/gold");
 }
+
+#[test]
+fn a_deleted_namespace_takes_along_what_is_in_it() {
+    let Some(kubectl) = Kubectl::start() else {
+        return;
+    };
+    kubectl.run("create namespace team").ok();
+    filled(&kubectl, "-n team sa/default", ".metadata.uid");
+    kubectl.run("-n team create configmap settings").ok();
+    kubectl.run("-n team create deployment web --image i").ok();
+    kubectl.run("-n team run pod --image i").ok();
+    kubectl.create(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: team}\n\
+         spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n",
+    );
+    kubectl.run("delete namespace team --timeout=30s").ok();
+    kubectl.run("create namespace team").ok();
+    kubectl
+        .run("-n team get configmap,deployment,pod,pvc -o name")
+        .ok()
+        .prints_no("settings")
+        .prints_no("web")
+        .prints_no("pod/")
+        .prints_no("data");
+}
+
+#[test]
+fn a_namespace_tells_what_holds_it_and_goes_when_that_is_gone() {
+    let Some(kubectl) = Kubectl::start() else {
+        return;
+    };
+    kubectl.run("create namespace team").ok();
+    kubectl.create(
+        "apiVersion: v1\nkind: ConfigMap\n\
+         metadata: {name: held, namespace: team, finalizers: [example.com/hold]}\n",
+    );
+    kubectl.run("delete namespace team --wait=false").ok();
+    let reason = |kind: &str| format!(".status.conditions[?(@.type==\"{kind}\")].message");
+    assert_eq!(
+        filled(&kubectl, "ns/team", &reason("NamespaceFinalizersRemaining")),
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    assert_eq!(
+        filled(&kubectl, "ns/team", &reason("NamespaceContentRemaining")),
+        "Some resources are remaining: configmaps. has 1 resource instances"
+    );
+    let none = r#"{"metadata":{"finalizers":null}}"#;
+    kubectl
+        .args(&["-n", "team", "patch", "cm", "held", "-p", none])
+        .ok();
+    gone(&kubectl, "namespace/team");
+}
