@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ClientConfig};
 use rustls_pki_types::CertificateDer;
@@ -11,7 +13,10 @@ use crate::{Connection, Error};
 
 /// The client with our credentials, then the one without.
 pub(crate) async fn clients(connection: &Connection) -> Result<(Client, Client), Error> {
-    let config = client_config(connection).await?;
+    let mut config = client_config(connection).await?;
+    // The field manager of what we write is taken from here.
+    let agent = HeaderValue::from_static("kube-controller-manager/kyanite");
+    config.headers.push((USER_AGENT, agent));
     let mut bare = config.clone();
     bare.auth_info = kube::config::AuthInfo::default();
     let client = |config| Client::try_from(config).map_err(|e| unusable(connection, &e));
