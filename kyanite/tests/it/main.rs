@@ -18,5 +18,6 @@ mod kubectl_inspect;
 mod lifecycle;
 mod model;
 mod namespace_policies;
+mod node_bootstrap;
 mod on_etcd;
 mod python;
