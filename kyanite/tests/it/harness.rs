@@ -14,7 +14,7 @@ mod wait;
 pub(crate) use forger::{Forger, certificate_request};
 pub(crate) use json::{JsonWatch, WatchEnd, call, version};
 pub(crate) use kubectl::Kubectl;
-pub(crate) use person::{Credentials, Person};
+pub(crate) use person::{Answer, Credentials, Person};
 pub(crate) use program::{Finished, Running};
 pub(crate) use random::Random;
 pub(crate) use raw_tls::RawConnection;

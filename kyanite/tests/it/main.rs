@@ -21,3 +21,4 @@ mod namespace_policies;
 mod node_bootstrap;
 mod on_etcd;
 mod python;
+mod stolen_credentials;
