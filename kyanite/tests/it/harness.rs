@@ -2,6 +2,7 @@
 
 mod forger;
 mod json;
+mod jwt;
 mod kubectl;
 mod person;
 mod program;
@@ -13,6 +14,7 @@ mod wait;
 
 pub(crate) use forger::{Forger, certificate_request};
 pub(crate) use json::{JsonWatch, WatchEnd, call, version};
+pub(crate) use jwt::{TokenKey, jwt, opened};
 pub(crate) use kubectl::Kubectl;
 pub(crate) use person::{Answer, Credentials, Person};
 pub(crate) use program::{Finished, Running};

@@ -8,6 +8,7 @@ mod controllers;
 mod crash;
 mod harness;
 mod hostile;
+mod hostile_credentials;
 mod kube_rs;
 mod kubectl_apply;
 mod kubectl_change;
