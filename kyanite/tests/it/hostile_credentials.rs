@@ -79,10 +79,6 @@ fn a_token_that_was_bent_anywhere_is_worthless() {
         ),
         ("no issuer", with(json!({"iss": null}))),
         (
-            "another subject",
-            with(json!({"sub": "system:serviceaccount:kube-system:default"})),
-        ),
-        (
             "an account that never was",
             with(json!({"kubernetes.io": {"namespace": "default",
             "serviceaccount": {"name": "ghost", "uid": "1"}}})),
