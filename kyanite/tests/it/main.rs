@@ -6,6 +6,7 @@
 mod certs;
 mod controllers;
 mod crash;
+mod escalation;
 mod harness;
 mod hostile;
 mod hostile_credentials;
