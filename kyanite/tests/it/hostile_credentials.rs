@@ -173,7 +173,7 @@ fn a_bad_token_is_refused_even_where_nobody_needs_one() {
 #[test]
 fn a_token_dies_with_its_account_and_is_not_raised_by_a_namesake() {
     let server = Server::start();
-    for round in 0..20 {
+    for round in 0..200 {
         create_account(&server, "robot");
         let robot = server.bearer(token(&server, "robot", None));
         robot.whoami().ok();

@@ -12,6 +12,7 @@ mod hostile;
 mod hostile_credentials;
 mod kube_rs;
 mod kubectl_apply;
+mod kubectl_auth;
 mod kubectl_change;
 mod kubectl_create;
 mod kubectl_delete;
