@@ -22,6 +22,7 @@ mod lifecycle;
 mod model;
 mod namespace_policies;
 mod node_bootstrap;
+mod oidc;
 mod on_etcd;
 mod python;
 mod stolen_credentials;
