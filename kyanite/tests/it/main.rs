@@ -25,4 +25,5 @@ mod node_bootstrap;
 mod oidc;
 mod on_etcd;
 mod python;
+mod secrecy;
 mod stolen_credentials;
