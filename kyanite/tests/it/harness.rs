@@ -1,6 +1,7 @@
 //! Starts servers and clients, waits for conditions, and judges what programs print.
 
 mod forger;
+mod issuer;
 mod json;
 mod jwt;
 mod kubectl;
@@ -13,6 +14,7 @@ mod standalone;
 mod wait;
 
 pub(crate) use forger::{Forger, certificate_request};
+pub(crate) use issuer::OidcIssuer;
 pub(crate) use json::{JsonWatch, WatchEnd, call, version};
 pub(crate) use jwt::{TokenKey, jwt, opened};
 pub(crate) use kubectl::Kubectl;

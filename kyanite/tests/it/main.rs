@@ -22,6 +22,8 @@ mod lifecycle;
 mod model;
 mod namespace_policies;
 mod node_bootstrap;
+mod oidc;
 mod on_etcd;
 mod python;
+mod secrecy;
 mod stolen_credentials;
