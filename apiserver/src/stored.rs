@@ -116,6 +116,11 @@ impl Stored {
         &self.text
     }
 
+    /// Whether the text occurs anywhere in the object.
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        self.text.windows(text.len()).any(|w| w == text.as_bytes())
+    }
+
     /// The size of [`Stored::write`]'s output, roughly.
     pub(crate) fn len(&self) -> usize {
         self.text.len() + 48

@@ -151,14 +151,15 @@ mod tests {
     #[test]
     fn only_approved_requests_of_our_signers_are_signed() {
         const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-        let approved = ("Approved", "True");
-        let cases: [(&str, &[(&str, &str)], bool); 6] = [
-            (CLIENT, &[approved], true),
+        const APPROVED: (&str, &str) = ("Approved", "True");
+        type Conditions = &'static [(&'static str, &'static str)];
+        let cases: [(&str, Conditions, bool); 6] = [
+            (CLIENT, &[APPROVED], true),
             (CLIENT, &[], false),
-            (CLIENT, &[approved, ("Denied", "True")], false),
-            (CLIENT, &[approved, ("Failed", "True")], false),
-            (CLIENT, &[approved, ("Failed", "False")], true),
-            ("example.com/own", &[approved], false),
+            (CLIENT, &[APPROVED, ("Denied", "True")], false),
+            (CLIENT, &[APPROVED, ("Failed", "True")], false),
+            (CLIENT, &[APPROVED, ("Failed", "False")], true),
+            ("example.com/own", &[APPROVED], false),
         ];
         for (signer, conditions, expected) in cases {
             let request = request(signer, conditions);
@@ -168,10 +169,10 @@ mod tests {
                 "{signer} {conditions:?}"
             );
         }
-        let signed = issued(&request(CLIENT, &[approved]), "pem".into());
+        let signed = issued(&request(CLIENT, &[APPROVED]), "pem".into());
         assert_eq!(to_sign(&signed), None, "signed twice");
         let refused = failed(
-            &request(CLIENT, &[approved]),
+            &request(CLIENT, &[APPROVED]),
             "no".into(),
             Timestamp::UNIX_EPOCH,
         );

@@ -10,14 +10,15 @@ use kube::Api;
 
 use crate::actor::{Actor, is_namespace_ending, is_outdated};
 use crate::cache::{Cache, ObjectKey};
-use crate::manager::{Manager, NamespaceState};
+use crate::manager::Manager;
 use crate::queue::{End, Queue};
+use crate::watched::NamespaceState;
 use crate::worker::{SyncError, Synced};
 
 const ACCOUNT: &str = "root-ca-cert-publisher";
 const NAME: &str = "kube-root-ca.crt";
 const DESCRIPTION_KEY: &str = "kubernetes.io/description";
-const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
+const DESCRIPTION: &str = "the CAs by which pods know the API server at kubernetes.default.svc";
 
 /// What is kept of a published ConfigMap: enough to see whether it still is what it should be.
 #[derive(Debug, PartialEq, Eq)]

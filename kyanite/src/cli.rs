@@ -78,6 +78,15 @@ pub(crate) struct Up {
     /// The kubeconfig that gets the context `kyanite` [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Controllers to run: `*` for all, `name` for one, `-name` for all but one; an empty list runs none
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true,
+        value_name = "NAMES"
+    )]
+    pub(crate) controllers: Vec<String>,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Tell the parent process about stages on standard output

@@ -1,5 +1,6 @@
 //! POST on a collection.
 
+use access::{ResourceTarget, Target};
 use http::StatusCode;
 use kinds::strategy;
 use rand::seq::IndexedRandom as _;
@@ -71,6 +72,7 @@ impl Api {
             dry_run: options.dry_run,
         };
         admission::mutate(self, &attributes, &mut object).await?;
+        self.may_create_by_change(call)?;
         crate::escalation::check(&self.authorizer, call, &object, None)?;
         let generated =
             text(&object, "name").is_empty() && !text(&object, "generateName").is_empty();
@@ -96,6 +98,26 @@ impl Api {
         Err(match generated {
             true => ApiError::generated_name_taken(call.resource, &prefix),
             false => ApiError::already_exists(call.resource, &name),
+        })
+    }
+
+    // A PUT or an apply that creates needs the permission to create besides its own.
+    fn may_create_by_change(&self, call: &Call) -> Result<()> {
+        if call.method == http::Method::POST {
+            return Ok(());
+        }
+        let target = ResourceTarget {
+            namespace: call.namespace(),
+            group: call.resource.gv.group,
+            version: call.resource.gv.version,
+            resource: call.resource.plural,
+            name: call.path.name(),
+            ..ResourceTarget::default()
+        };
+        self.authorizer.check(&access::Attributes {
+            user: &call.user,
+            verb: "create",
+            target: Target::Resource(target),
         })
     }
 

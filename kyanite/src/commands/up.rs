@@ -89,6 +89,7 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
     if let Some(file) = &up.kubeconfig {
         command.arg("--kubeconfig").arg(file);
     }
+    command.arg(format!("--controllers={}", up.controllers.join(",")));
     let serving = &up.serving;
     command.args([
         "--service-cluster-ip-range",
@@ -213,6 +214,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let config = serve::config(&up.serving, store.clone(), certificate, advertise, access);
     let server = Server::build(config, listener).await?;
     let url = format!("https://{advertise}");
+    let controllers = roles::controllers(&url, &pki, &up.controllers)?;
     stages.done("api server", &url);
     let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
     let entry = kubeconfig::write_all(&dir, &url, &pki)?;
@@ -248,7 +250,6 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
             return;
         }
         announce_ready(stages, &dir, &state);
-        let controllers = roles::controllers(&url, &pki);
         let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
         roles::run(dir.clone(), controllers, stopped, rotated).await;
     };

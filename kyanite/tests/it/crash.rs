@@ -320,7 +320,7 @@ fn crash_in_recovery(server: &mut Server, random: &mut Random) {
 #[test]
 fn nothing_acknowledged_is_lost_however_often_the_server_is_killed() {
     let mut random = Random::seeded();
-    let mut server = Server::start();
+    let mut server = Server::start_alone();
     let (code, answer) = server.post("/api/v1/namespaces", r#"{"metadata": {"name": "crash"}}"#);
     assert_eq!(code, 201, "{answer}");
     let mut reached = list(&server).1;

@@ -467,7 +467,7 @@ fn many_watches_all_hear_of_one_change() {
 
 #[test]
 fn watches_that_hang_up_are_forgotten() {
-    let server = Server::start();
+    let server = Server::start_alone();
     server.block_on(async {
         let open_files = || {
             std::fs::read_dir(format!("/proc/{}/fd", server.pid()))

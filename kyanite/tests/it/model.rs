@@ -33,7 +33,7 @@ async fn behaves_like_the_model(client: &kube::Client) {
 
 #[test]
 fn the_embedded_store_behaves_like_the_model() {
-    let server = Server::start();
+    let server = Server::start_alone();
     let client = server.client();
     server.block_on(behaves_like_the_model(&client));
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use controllers::{Config, Connection, KeyPairFiles};
+use controllers::{Config, Connection, KeyPairFiles, Selection};
 use tokio::sync::watch;
 
 use crate::bootstrap;
 use crate::client::Client;
 use crate::datadir::DataDir;
-use crate::exit::{Code, Result};
+use crate::exit::{Code, Failure, Result};
 use crate::pki::{Authority, Pki};
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -51,7 +51,7 @@ async fn let_nodes_join(dir: &DataDir) -> Result<()> {
 }
 
 /// What the controllers of a data directory's cluster are told.
-pub(super) fn controllers(server: &str, pki: &Pki) -> Config {
+pub(super) fn controllers(server: &str, pki: &Pki, names: &[String]) -> Result<Config> {
     let ca = pki.authority(Authority::Cluster);
     let client = pki.leaf("controller-manager");
     let connection = Connection::Certificate {
@@ -62,7 +62,8 @@ pub(super) fn controllers(server: &str, pki: &Pki) -> Config {
             key: client.key,
         },
     };
-    Config {
+    Ok(Config {
+        selection: selection(names)?,
         root_ca: Some(ca.cert.clone()),
         signing: Some(KeyPairFiles {
             cert: ca.cert,
@@ -70,6 +71,20 @@ pub(super) fn controllers(server: &str, pki: &Pki) -> Config {
         }),
         service_account_key: Some(pki.service_account_key()),
         ..Config::new(connection)
+    })
+}
+
+// Where upstream leaves some off unless named, `*` is all here: this cluster has nobody else to do their work.
+fn selection(names: &[String]) -> Result<Selection> {
+    match names {
+        [all] if all == "*" => Ok(Selection::everything()),
+        names => {
+            let named = names
+                .iter()
+                .map(String::as_str)
+                .filter(|name| !name.is_empty());
+            Selection::parse(named).map_err(|cause| Failure::new(Code::Usage, cause))
+        }
     }
 }
 

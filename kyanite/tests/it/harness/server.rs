@@ -40,6 +40,13 @@ impl Server {
         Self::start_with(ServerOptions::default())
     }
 
+    /// A server whose objects nobody but the test writes.
+    pub(crate) fn start_alone() -> Self {
+        Self::start_with(ServerOptions {
+            flags: vec!["--controllers="],
+        })
+    }
+
     /// As [`Server::start`], with flags of the test's choice.
     pub(crate) fn start_with(options: ServerOptions) -> Self {
         let home = tempfile::tempdir().expect("a temporary directory can be made");
