@@ -34,6 +34,14 @@ const SETTINGS: [&str; 5] = [
     "kernel/keys/root_maxbytes",
 ];
 
+/// What containerd and runc make outside of the directories they are given, innermost first.
+const LEFT_BEHIND: [&str; 4] = [
+    "/run/containerd/runc/k8s.io",
+    "/run/containerd/runc",
+    "/run/containerd/s",
+    "/run/containerd",
+];
+
 /// A running containerd.
 pub(crate) struct Runtime {
     programs: PathBuf,
@@ -84,13 +92,32 @@ impl Runtime {
 }
 
 impl Drop for Runtime {
-    // Containers outlive containerd, so they are ended first. What is left is in the temporary directory.
+    // Containers outlive containerd, so they are ended first.
     fn drop(&mut self) {
         let tasks = self.ctr(&["tasks", "list", "--quiet"]).unwrap_or_default();
         for task in tasks.lines() {
             let _ = self.ctr(&["tasks", "delete", "--force", task]);
         }
         self.containerd = None;
+        remove_empty(&LEFT_BEHIND.map(PathBuf::from));
+        remove_empty(&cgroups());
+    }
+}
+
+// The directories that containerd's namespace got in every hierarchy of cgroups.
+fn cgroups() -> Vec<PathBuf> {
+    let hierarchies = fs::read_dir("/sys/fs/cgroup")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let ours = hierarchies.map(|hierarchy| hierarchy.path().join("k8s.io"));
+    ours.filter(|path| path.is_dir()).collect()
+}
+
+// One that another containerd uses is not empty and stays.
+fn remove_empty(directories: &[PathBuf]) {
+    for directory in directories {
+        let _ = fs::remove_dir(directory);
     }
 }
 
@@ -112,7 +139,8 @@ fn path(programs: &Path) -> String {
     format!("{}:{inherited}", programs.display())
 }
 
-// Snapshots are plain copies: an overlay cannot always lie on the file system of a temporary directory.
+// Snapshots are plain copies: an overlay cannot always lie on the file system of a temporary directory. Not
+// every root may make a process safer from the kernel's memory killer than itself.
 fn configuration(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -125,6 +153,7 @@ state = "{dir}/state"
   path = "{dir}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{IMAGE}"
+  restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "native"
   [plugins."io.containerd.grpc.v1.cri".cni]

@@ -100,6 +100,9 @@ impl Kubelet {
             // One that renews its certificate asks for the first in the background, and would end for want of a
             // runtime before it has come; one that does not renew it waits for it first.
             "rotateCertificates": runtime.is_some(),
+            // How full this machine is has nothing to do with the contract.
+            "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+                             "imagefs.available": "0%", "imagefs.inodesFree": "0%"},
             // Leave the machine's firewall and its tree of cgroups alone.
             "makeIPTablesUtilChains": false, "cgroupsPerQOS": false, "enforceNodeAllocatable": [],
         });
@@ -122,5 +125,12 @@ impl Kubelet {
             "--hostname-override=interop-node".into(),
         ]);
         Process::start("kubelet", cluster.dir, &mut command)
+    }
+}
+
+impl Drop for Kubelet {
+    // A kubelet mounts its directory onto itself, so that volumes are seen by containers, and leaves it so.
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.dir.join("root"), rustix::mount::UnmountFlags::DETACH);
     }
 }
