@@ -43,7 +43,7 @@ pub(crate) const ROWS: [Row; 8] = [
     Row {
         contract: "API server ← kubectl",
         about: "create, get, explain, three kinds of patch, apply (from the client and from the server, with a \
-                conflict), diff, scale, wait, watch, delete; who may do what",
+                conflict), dry run, scale, wait, delete; who may do what",
         plan: their_client,
         scenario: |cluster, _| kubectl::run(cluster),
     },
