@@ -68,7 +68,7 @@ pub(crate) const ROWS: [Row; 8] = [
     Row {
         contract: "API server ← controller manager and scheduler",
         about: "over protobuf: a Deployment becomes pods that are bound to a node, rolls out, scales and is collected \
-                as garbage; a Job, a StatefulSet and a DaemonSet; endpoints of a Service; a namespace ends",
+                as garbage; a Job, a StatefulSet and a DaemonSet; endpoints of a Service; a disruption budget; a namespace ends",
         plan: manager_and_scheduler,
         scenario: |cluster, _| workloads::run(cluster),
     },
@@ -86,7 +86,7 @@ pub(crate) const ROWS: [Row; 8] = [
     },
     Row {
         contract: "store ← API server",
-        about: "objects, versions, pages and watches survive a restart of the server and of the store; theirs is etcd",
+        about: "objects, versions and pages are the same after a restart of the server and of the store; theirs is etcd",
         plan: |sides| match sides {
             (Whose::Ours, Whose::Theirs) => Ok(None),
             (store, api_server) => Ok(Some(Plan {
