@@ -4,13 +4,13 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .DEFAULT_GOAL := help
-.PHONY: help up down test lint bench
+.PHONY: help up down test lint bench conformance
 
 SETUP = scripts/setup --for $@ && eval "$$(scripts/env)"
 KYANITE = $${CARGO_TARGET_DIR:-target}/release/kyanite
 
 help: ## list these commands
-	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## build Kyanite and start it; kubectl then works with the context `kyanite`
 	$(SETUP)
@@ -32,3 +32,7 @@ lint: ## formatting, clippy with warnings as errors, licences
 bench: ## measure the release build against the budgets
 	$(SETUP)
 	scripts/bench
+
+conformance: ## run Kubernetes' conformance suite against Kyanite and write the scoreboard
+	$(SETUP)
+	scripts/conformance

@@ -4,6 +4,9 @@
 KYANITE_CACHE="${KYANITE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kyanite}"
 CACHE_BIN="$KYANITE_CACHE/bin"
 VENV="$KYANITE_CACHE/venv"
+UPSTREAM="$KYANITE_CACHE/upstream"
+# Upstream's own programs, as scripts/upstream builds them.
+UPSTREAM_BIN="${UPSTREAM_BIN:-$UPSTREAM/bin}"
 
 # The oldest client minor versions the tests are written for.
 OLDEST_KUBECTL_MINOR=30

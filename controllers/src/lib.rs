@@ -89,6 +89,11 @@ const CONTROLLERS: [Controller; 14] = [
     controller("token-cleaner-controller", "tokencleaner", false, token_cleaner::start),
 ];
 
+/// The names of every controller there is here; another manager beside this one must leave these alone.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CONTROLLERS.iter().map(|controller| controller.name)
+}
+
 /// Why the manager could not run, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -1,0 +1,253 @@
+//! `kyanite-conformance`: upstream's conformance suite against a cluster of ours, and the scoreboard.
+
+mod cluster;
+mod ledger;
+mod nodes;
+mod plan;
+mod report;
+mod scoreboard;
+mod specs;
+mod suite;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::plan::Wanted;
+use crate::specs::{Catalogue, Spec};
+use crate::suite::Suite;
+
+/// Run Kubernetes' conformance suite against Kyanite and say where it stands.
+///
+/// Results are kept: a spec that passed for this build is not run again, so that an interrupted run goes on
+/// where it stopped. The exit status is 1 when a spec that is expected to pass failed.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// The `kyanite` program to examine
+    #[arg(long, value_name = "FILE")]
+    kyanite: PathBuf,
+    /// Directory of upstream's ginkgo, e2e.test, kubectl and kube-controller-manager
+    #[arg(long, env = "UPSTREAM_BIN", value_name = "DIR")]
+    upstream_bin: PathBuf,
+    /// The kubectl the suite calls [default: the one beside e2e.test]
+    #[arg(long, value_name = "FILE")]
+    kubectl: Option<PathBuf>,
+    /// Where results, logs and the last report are kept
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// The scoreboard to write
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// The list of expected specs to add those to that passed
+    #[arg(long, value_name = "FILE")]
+    accept: Option<PathBuf>,
+    /// Classes to run
+    #[arg(long = "class", value_delimiter = ',', default_values_t = [1, 2], value_name = "1-4")]
+    classes: Vec<u8>,
+    /// Only the specs that are expected to pass
+    #[arg(long)]
+    expected: bool,
+    /// Also those that passed before
+    #[arg(long)]
+    all: bool,
+    /// Choose no more specs than upstream does in so many seconds, and stop after that time
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+    /// Specs at the same time [default: one and a half per core]
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Specs between two entries into the ledger
+    #[arg(long, default_value_t = 60)]
+    slice: usize,
+    /// Run nothing, only write the scoreboard
+    #[arg(long)]
+    dry: bool,
+    /// Only specs whose name contains one of these
+    names: Vec<String>,
+}
+
+// What a slice may take when no limit is given: a spec that waits in vain does so for minutes.
+const SLICE_LIMIT: Duration = Duration::from_secs(45 * 60);
+// Of the user's limit, kept for what ends a run: the specs' clean-up and the report.
+const CLEAN_UP: u64 = 30;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<ExitCode> {
+    let mut cli = Cli::parse();
+    fs::create_dir_all(&cli.dir)?;
+    // The runner works in that directory, so a relative path would mean another one there.
+    for path in [&mut cli.dir, &mut cli.upstream_bin, &mut cli.kyanite] {
+        *path = path
+            .canonicalize()
+            .with_context(|| format!("{} is not there", path.display()))?;
+    }
+    let catalogue = Catalogue::built_in();
+    let mut ledger = Ledger::open(cli.dir.join("results.jsonl"), &cli.kyanite)?;
+    let ran = match cli.dry {
+        true => BTreeSet::new(),
+        false => run(&cli, &catalogue, &mut ledger).await?,
+    };
+    publish(&cli, &catalogue, &ledger)?;
+    verdict(&catalogue, &ledger, &ran)
+}
+
+async fn run(cli: &Cli, catalogue: &Catalogue, ledger: &mut Ledger) -> Result<BTreeSet<String>> {
+    let cores = std::thread::available_parallelism()?.get();
+    let workers = cli.workers.unwrap_or(cores + cores / 2);
+    let suite = Suite::find(&cli.upstream_bin, cli.kubectl.clone(), &cli.dir, workers)?;
+    let wanted = Wanted {
+        classes: cli.classes.clone(),
+        expected_only: cli.expected,
+        names: cli.names.clone(),
+        limit: cli.limit.map(Duration::from_secs),
+    };
+    let done = if cli.all {
+        BTreeSet::new()
+    } else {
+        ledger.passed()
+    };
+    let chosen = plan::choose(catalogue, &wanted, &done, workers);
+    say(&format!(
+        "{} specs to run with {workers} workers",
+        chosen.len()
+    ));
+    if chosen.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let mut cluster = Cluster::start(&cli.kyanite, &cli.upstream_bin).await?;
+    let outcome = slices(cli, &suite, &mut cluster, &chosen, ledger).await;
+    cluster.stop(&cli.dir).await?;
+    outcome
+}
+
+async fn slices(
+    cli: &Cli,
+    suite: &Suite,
+    cluster: &mut Cluster,
+    chosen: &[&Spec],
+    ledger: &mut Ledger,
+) -> Result<BTreeSet<String>> {
+    let start = Instant::now();
+    let mut ran = BTreeSet::new();
+    for slice in chosen.chunks(cli.slice.max(1)) {
+        let Some(limit) = time_left(cli, start) else {
+            break;
+        };
+        say(&format!(
+            "running {} specs (output: {})",
+            slice.len(),
+            cli.dir.join("suite.log").display()
+        ));
+        let ended = suite.run(slice, &cluster.kubeconfig(), limit).await?;
+        tell(&ended.report);
+        ran.extend(
+            ended
+                .report
+                .outcomes
+                .iter()
+                .map(|outcome| outcome.spec.clone()),
+        );
+        let nothing_ran = ended.report.outcomes.is_empty();
+        ledger.add(ended.report.outcomes)?;
+        if let Some(why) = cluster.ended()? {
+            bail!("{why}");
+        }
+        if ended.interrupted {
+            break;
+        }
+        if nothing_ran {
+            bail!(
+                "the suite ran nothing: {}",
+                ended.report.troubles.join("; ")
+            );
+        }
+    }
+    Ok(ran)
+}
+
+fn time_left(cli: &Cli, start: Instant) -> Option<Duration> {
+    let Some(limit) = cli.limit else {
+        return Some(SLICE_LIMIT);
+    };
+    let limit = Duration::from_secs(limit.saturating_sub(CLEAN_UP));
+    limit
+        .checked_sub(start.elapsed())
+        .filter(|left| !left.is_zero())
+}
+
+fn tell(report: &report::Report) {
+    let passed = report
+        .outcomes
+        .iter()
+        .filter(|outcome| outcome.passed)
+        .count();
+    say(&format!("{passed} of {} passed", report.outcomes.len()));
+    for outcome in report.outcomes.iter().filter(|outcome| !outcome.passed) {
+        say(&format!(
+            "  failed: {}\n    {}",
+            outcome.spec, outcome.failure
+        ));
+    }
+    for trouble in &report.troubles {
+        say(&format!("  the suite: {trouble}"));
+    }
+}
+
+fn publish(cli: &Cli, catalogue: &Catalogue, ledger: &Ledger) -> Result<()> {
+    if let Some(page) = &cli.page {
+        let text = scoreboard::page(catalogue, &ledger.outcomes, &cluster::helpers());
+        fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
+        say(&format!("scoreboard: {}", page.display()));
+    }
+    match &cli.accept {
+        Some(file) => accept(file, catalogue, ledger),
+        None => Ok(()),
+    }
+}
+
+/// The list only grows: what stands in it stays.
+fn accept(file: &Path, catalogue: &Catalogue, ledger: &Ledger) -> Result<()> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let (comments, names): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with('#'));
+    let mut names: BTreeSet<String> = names.into_iter().map(str::to_owned).collect();
+    names.extend(
+        ledger
+            .passed()
+            .into_iter()
+            .filter(|name| catalogue.find(name).is_some()),
+    );
+    let lines = comments.into_iter().map(str::to_owned).chain(names);
+    let text: String = lines.map(|line| line + "\n").collect();
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn verdict(catalogue: &Catalogue, ledger: &Ledger, ran: &BTreeSet<String>) -> Result<ExitCode> {
+    let passed = ledger.passed();
+    let lost: Vec<&String> = ran
+        .iter()
+        .filter(|name| catalogue.expected.contains(name.as_str()) && !passed.contains(*name))
+        .collect();
+    say(&format!("{} specs passed with this build", passed.len()));
+    for name in &lost {
+        say(&format!("expected to pass, and failed: {name}"));
+    }
+    Ok(if lost.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "conformance: {line}");
+}
