@@ -60,6 +60,11 @@ impl Server {
         })
     }
 
+    /// A client with these credentials, on the runtime that asks for it.
+    pub(crate) async fn client_with(&self, credentials: &Credentials) -> kube::Client {
+        client_of(&self.kubeconfig_of(credentials)).await
+    }
+
     /// A kubeconfig of this server with these credentials.
     fn kubeconfig_of(&self, credentials: &Credentials) -> Kubeconfig {
         let mut kubeconfig =
