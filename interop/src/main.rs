@@ -8,6 +8,7 @@ mod pki;
 mod process;
 mod programs;
 mod report;
+mod runtime;
 mod scenarios;
 mod table;
 mod wait;
@@ -33,6 +34,9 @@ struct Options {
     /// Directory with upstream's programs
     #[arg(long)]
     upstream: PathBuf,
+    /// Directory with containerd, runc and busybox
+    #[arg(long)]
+    containerd: PathBuf,
     /// Directory of the chart that helm installs
     #[arg(long)]
     chart: PathBuf,
@@ -49,7 +53,12 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    let programs = Programs::new(options.kyanite, options.upstream, options.chart)?;
+    let programs = Programs::new(
+        options.kyanite,
+        options.upstream,
+        options.containerd,
+        options.chart,
+    )?;
     let wanted = |row: &&Row| {
         options
             .only

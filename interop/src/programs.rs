@@ -22,17 +22,24 @@ const UPSTREAM: [(&str, &[&str]); 7] = [
 pub(crate) struct Programs {
     kyanite: PathBuf,
     upstream: PathBuf,
+    containerd: PathBuf,
     chart: PathBuf,
 }
 
 impl Programs {
-    pub(crate) fn new(kyanite: PathBuf, upstream: PathBuf, chart: PathBuf) -> Result<Programs> {
+    pub(crate) fn new(
+        kyanite: PathBuf,
+        upstream: PathBuf,
+        containerd: PathBuf,
+        chart: PathBuf,
+    ) -> Result<Programs> {
         let kyanite = kyanite
             .canonicalize()
             .with_context(|| format!("no program at {}", kyanite.display()))?;
         Ok(Programs {
             kyanite,
             upstream,
+            containerd,
             chart,
         })
     }
@@ -40,6 +47,11 @@ impl Programs {
     /// Our one program.
     pub(crate) fn kyanite(&self) -> &Path {
         &self.kyanite
+    }
+
+    /// The directory with containerd and what it needs.
+    pub(crate) fn containerd(&self) -> &Path {
+        &self.containerd
     }
 
     /// The directory of the chart that helm installs.

@@ -35,7 +35,7 @@ fn creates_and_reads(kubectl: &Kubectl) -> Result<()> {
     kubectl.expect("get configmap settings", "{.data.a}", "1")?;
     kubectl.refused(
         "create configmap settings --from-literal=a=1",
-        "AlreadyExists",
+        "configmaps \"settings\" already exists",
     )?;
     kubectl.refused(
         "get configmap none",
