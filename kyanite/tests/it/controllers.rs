@@ -241,3 +241,24 @@ fn a_token_secret_is_filled_and_goes_with_its_account() {
         }
     });
 }
+
+#[test]
+fn a_quota_says_what_its_namespace_uses_and_what_was_given_back() {
+    let Some(kubectl) = Kubectl::start() else {
+        return;
+    };
+    let used = |wanted: &str| {
+        eventually(&format!("{wanted} secrets are counted"), || {
+            match kubectl.field("quota q", ".status.used.secrets") {
+                counted if counted == wanted => Ok(()),
+                counted => Err(format!("counted: {counted}")),
+            }
+        });
+    };
+    kubectl.run("create quota q --hard=secrets=2").ok();
+    used("0");
+    kubectl.run("create secret generic s").ok();
+    used("1");
+    kubectl.run("delete secret s").ok();
+    used("0");
+}
