@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .DEFAULT_GOAL := help
-.PHONY: help up down test lint bench conformance
+.PHONY: help up down test lint bench conformance upstream interop
 
 SETUP = scripts/setup --for $@ && eval "$$(scripts/env)"
 KYANITE = $${CARGO_TARGET_DIR:-target}/release/kyanite
@@ -36,3 +36,10 @@ bench: ## measure the release build against the budgets
 conformance: ## run Kubernetes' conformance suite against Kyanite and write the scoreboard
 	$(SETUP)
 	scripts/conformance
+
+upstream: ## build upstream's own programs (kubelet, kubectl, etcd, helm, ...) into the cache, to compare with
+	scripts/upstream
+
+interop: ## swap upstream's programs in for ours, contract by contract, and write interop/REPORT.md
+	$(SETUP)
+	scripts/interop

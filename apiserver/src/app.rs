@@ -166,6 +166,10 @@ impl App {
         if let Some(left) = found.certificate_left {
             self.metrics.client_certificate(left);
         }
+        if let Some(used) = found.last_used {
+            let api = Arc::clone(&self.api);
+            tokio::spawn(async move { api.note_use(&used).await });
+        }
         let user = found.user;
         let authorizer = &self.api.authorizer;
         let user = match impersonation::take(request.headers_mut())? {

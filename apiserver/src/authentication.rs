@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use access::User;
 use access::certificates::RequestHeader;
-use access::tokens::{self, Authenticated, Invalid, Objects};
+use access::tokens::{self, Authenticated, Invalid, LastUsed, Objects};
 use arc_swap::ArcSwapOption;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -68,14 +68,25 @@ pub(crate) struct Identified {
     pub(crate) certificate_left: Option<i64>,
     /// For the Warning header.
     pub(crate) warning: Option<String>,
+    /// A token secret whose use is to be noted.
+    pub(crate) last_used: Option<LastUsed>,
 }
 
 impl Identified {
+    fn as_user(user: Arc<User>) -> Identified {
+        Identified {
+            user,
+            certificate_left: None,
+            warning: None,
+            last_used: None,
+        }
+    }
+
     fn by_token(found: Authenticated) -> Identified {
         Identified {
-            user: Arc::new(tokens::with_authenticated_group(found.user)),
-            certificate_left: None,
             warning: found.warning,
+            last_used: found.last_used,
+            ..Identified::as_user(Arc::new(tokens::with_authenticated_group(found.user)))
         }
     }
 }
@@ -139,9 +150,8 @@ impl Authenticator {
         match self.clients.user(peer, now) {
             Some(Ok((user, left))) => {
                 return Ok(Identified {
-                    user,
                     certificate_left: Some(left),
-                    warning: None,
+                    ..Identified::as_user(user)
                 });
             }
             Some(Err(why)) => refused = self.note(peer, &why),
@@ -157,11 +167,7 @@ impl Authenticator {
             }
         }
         match !refused && self.issuers.anonymous(path) {
-            true => Ok(Identified {
-                user: Arc::new(User::anonymous()),
-                certificate_left: None,
-                warning: None,
-            }),
+            true => Ok(Identified::as_user(Arc::new(User::anonymous()))),
             false => Err(ApiError::unauthorized()),
         }
     }
@@ -200,11 +206,8 @@ impl Authenticator {
         proxies.clear(headers);
         // A certificate that is no proxy's may be a client's own.
         let user = verdict?.ok()?;
-        Some(Identified {
-            user: Arc::new(tokens::with_authenticated_group(user)),
-            certificate_left: None,
-            warning: None,
-        })
+        let user = Arc::new(tokens::with_authenticated_group(user));
+        Some(Identified::as_user(user))
     }
 
     fn read_proxies(&self) -> Result<(), Error> {

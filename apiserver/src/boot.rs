@@ -40,7 +40,7 @@ pub(crate) async fn run(
 ) -> Result<()> {
     let objects = namespaces()
         .chain(priority_classes())
-        .chain(std::iter::once(service_range(api)))
+        .chain([service_range(api), token_tracking(api)])
         .chain(api_services(api))
         .chain(own_service(api, address));
     let basic = objects.map(|(group, plural, object)| ensure(api, group, plural, object));
@@ -86,6 +86,19 @@ fn service_range(api: &Api) -> Wanted {
     let range = json!({"metadata": {"name": "kubernetes"},
         "spec": {"cidrs": [api.services.cidr().to_string()]}, "status": {"conditions": [ready]}});
     ("networking.k8s.io", "servicecidrs", range)
+}
+
+/// Since when the use of old service account tokens is noted: the token cleaner's starting point.
+fn token_tracking(api: &Api) -> Wanted {
+    let now = api.clock.seconds();
+    let since = now.split('T').next().unwrap_or_default();
+    let metadata = json!({"namespace": "kube-system",
+        "name": "kube-apiserver-legacy-service-account-token-tracking"});
+    (
+        "",
+        "configmaps",
+        json!({"metadata": metadata, "data": {"since": since}}),
+    )
 }
 
 /// One local APIService per group and version, as upstream's autoregistration makes them.

@@ -89,12 +89,10 @@ async fn fetch(address: &str, tls: &Arc<ClientConfig>) -> Result<Bytes, String> 
             .await;
         Ok(body.map_err(|e| e.to_string())?.to_bytes())
     };
-    // The connection is driven beside the answer and ends with it.
+    let mut answer = std::pin::pin!(answer);
+    // The connection is driven beside the answer. A server that closes it after answering has answered.
     tokio::select! {
-        answer = answer => answer,
-        ended = connection => Err(match ended {
-            Ok(()) => "the server closed the connection".into(),
-            Err(error) => error.to_string(),
-        }),
+        answer = &mut answer => answer,
+        _ = connection => answer.await,
     }
 }

@@ -17,6 +17,7 @@ use serde::Deserialize;
 pub(crate) struct Access {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Arc<ClientConfig>,
+    ca: Vec<u8>,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +80,12 @@ impl Access {
         Ok(Access {
             address,
             tls: Arc::new(tls),
+            ca: ca.to_vec(),
         })
+    }
+
+    /// The same server with other credentials, as PEM.
+    pub(crate) fn of_other(&self, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Access> {
+        Access::new(self.address, &self.ca, cert, key)
     }
 }

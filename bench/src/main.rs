@@ -6,6 +6,7 @@ mod load;
 mod measure;
 mod pki;
 mod report;
+mod roles;
 mod sample;
 mod servers;
 

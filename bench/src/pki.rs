@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, SanType, SigningKey,
 };
 
 /// What a client needs, as PEM; the server's share is in files.
@@ -15,7 +15,12 @@ pub(crate) struct Pki {
     pub(crate) ca: Vec<u8>,
     pub(crate) client_cert: Vec<u8>,
     pub(crate) client_key: Vec<u8>,
+    /// A certificate and key of [`READER`].
+    pub(crate) reader: (Vec<u8>, Vec<u8>),
 }
+
+/// A user without groups, who may do what roles say.
+pub(crate) const READER: &str = "bench-reader";
 
 impl Pki {
     /// Writes ca.crt, server.crt, server.key, accounts.key and accounts.pub into the directory.
@@ -39,8 +44,26 @@ impl Pki {
             ca: ca.pem().into_bytes(),
             client_cert: client.pem().into_bytes(),
             client_key: client_key.serialize_pem().into_bytes(),
+            reader: reader_of(&ca)?,
         })
     }
+}
+
+/// A certificate and key of [`READER`], signed by the CA of these PEM files.
+pub(crate) fn reader(ca_cert: &Path, ca_key: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
+    let key = KeyPair::from_pem(&fs::read_to_string(ca_key)?)?;
+    reader_of(&Issuer::from_ca_cert_pem(
+        &fs::read_to_string(ca_cert)?,
+        key,
+    )?)
+}
+
+fn reader_of(ca: &Issuer<'_, impl SigningKey>) -> Result<(Vec<u8>, Vec<u8>)> {
+    let mut params = named(READER);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    let cert = params.signed_by(&key, ca)?;
+    Ok((cert.pem().into_bytes(), key.serialize_pem().into_bytes()))
 }
 
 fn authority() -> CertificateParams {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::load::{CONNECTIONS, Measures, Size};
 use crate::measure::Machine;
+use crate::roles;
 
 /// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Row {
 }
 
 #[rustfmt::skip]
-fn rows() -> [Row; 17] {
+fn rows() -> [Row; 21] {
     use Better::{Less, More};
     [
         row("ready after exec", "ms", Less, |m| m.ready.as_secs_f64() * 1e3).goal(20.0, 3_500.0),
@@ -78,6 +79,10 @@ fn rows() -> [Row; 17] {
         row("memory after all that", "MiB", Less, |m| m.loaded_memory as f64 / MIB),
         row("memory, nodes and pods", "MiB", Less, |m| m.cluster_memory as f64 / MIB).goal(12.0, 810.0),
         row("  CPU per write of them", "ms", Less, |m| m.cluster.cpu_millis()),
+        row("authorized get, few roles", "/s", More, |m| m.authorized.per_second()),
+        row("  CPU per get", "ms", Less, |m| m.authorized.cpu_millis()),
+        row("authorized get, many roles", "/s", More, |m| m.authorized_among_many.per_second()),
+        row("  CPU per get", "ms", Less, |m| m.authorized_among_many.cpu_millis()),
     ]
 }
 
@@ -148,7 +153,7 @@ impl Report {
         }
     }
 
-    fn method(&self) -> [String; 3] {
+    fn method(&self) -> [String; 4] {
         let (machine, size) = (&self.machine, self.size);
         let upstream = match &self.upstream {
             Some(upstream) => format!(
@@ -185,6 +190,14 @@ impl Report {
                 self.ours.node_bytes as f64 / 1024.0,
                 size.pods,
                 self.ours.pod_bytes as f64 / 1024.0
+            ),
+            format!(
+                "Authorized: {} gets, 16 at once over {} connections, by a user with a certificate and one RoleBinding; then the same among {} roles and {} bindings of other users, half of them of the cluster, half over {} namespaces.",
+                size.authorized_gets,
+                CONNECTIONS,
+                size.roles,
+                size.bindings,
+                roles::NAMESPACES
             ),
             format!(
                 "Ready: median of {}, to /readyz (etcd up before). Memory: VmRSS of all server processes after 3 s of rest. CPU: theirs, user and kernel. A ratio says how many times better ours is.",

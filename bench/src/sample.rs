@@ -14,6 +14,16 @@ pub(crate) fn namespace(name: &str) -> Write {
     create("/api/v1/namespaces".into(), &object)
 }
 
+/// The account that pods run as; a controller manager makes it, and upstream's is not run.
+pub(crate) fn account(namespace: &str) -> Write {
+    let object =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    create(
+        format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
+        &object,
+    )
+}
+
 /// Creates a ConfigMap with 1 KiB of data.
 pub(crate) fn config_map(namespace: &str, number: u32) -> Write {
     create(config_maps(namespace), &config_map_object(number, 0))

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::access::Access;
 use crate::client::Client;
 use crate::measure::Processes;
-use crate::pki::Pki;
+use crate::pki::{self, Pki};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -33,7 +33,10 @@ pub(crate) enum Kind {
 
 /// A server that has said it is ready.
 pub(crate) struct Server {
+    /// An administrator's.
     pub(crate) access: Access,
+    /// That of a user who may do what roles say.
+    pub(crate) reader: Access,
     /// From exec to the first 200 of /readyz.
     pub(crate) ready_after: Duration,
     children: Vec<Child>,
@@ -48,14 +51,29 @@ impl Kind {
             Kind::Ours(program) => start_ours(program, dir.path()).await,
             Kind::Upstream(programs) => start_upstream(programs, dir.path()).await,
         };
-        let (access, start, children) = started.with_context(|| last_words(dir.path()))?;
-        Ok(Server {
+        let started = started.with_context(|| last_words(dir.path()))?;
+        let Started {
             access,
-            ready_after: start.elapsed(),
+            reader,
+            ready_after,
+            children,
+        } = started;
+        Ok(Server {
+            reader: access.of_other(&reader)?,
+            access,
+            ready_after,
             children,
             dir,
         })
     }
+}
+
+/// A server that runs, and what there is to know of it.
+struct Started {
+    access: Access,
+    reader: (Vec<u8>, Vec<u8>),
+    ready_after: Duration,
+    children: Vec<Child>,
 }
 
 impl Server {
@@ -84,7 +102,7 @@ async fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-async fn start_ours(program: &Path, dir: &Path) -> Result<(Access, Instant, Vec<Child>)> {
+async fn start_ours(program: &Path, dir: &Path) -> Result<Started> {
     let mut command = Command::new(program);
     command
         .args(["up", "--foreground", "--port", "0", "--data-dir"])
@@ -99,11 +117,18 @@ async fn start_ours(program: &Path, dir: &Path) -> Result<(Access, Instant, Vec<
     })
     .await?;
     ready(&mut child, &access).await?;
-    Ok((access, start, vec![child]))
+    let ready_after = start.elapsed();
+    let pki = dir.join("data/pki");
+    Ok(Started {
+        access,
+        reader: pki::reader(&pki.join("ca.crt"), &pki.join("ca.key"))?,
+        ready_after,
+        children: vec![child],
+    })
 }
 
 // etcd serves before the clock starts, which favours upstream; its certificates are ready too.
-async fn start_upstream(programs: &Path, dir: &Path) -> Result<(Access, Instant, Vec<Child>)> {
+async fn start_upstream(programs: &Path, dir: &Path) -> Result<Started> {
     let [client, peer, port] = free_ports()?;
     let etcd_url = format!("http://127.0.0.1:{client}");
     let mut etcd = spawn(
@@ -122,7 +147,12 @@ async fn start_upstream(programs: &Path, dir: &Path) -> Result<(Access, Instant,
     let command = apiserver_command(programs, dir, &etcd_url, port);
     let mut server = spawn(command, &dir.join("server.log"))?;
     ready(&mut server, &access).await?;
-    Ok((access, start, vec![etcd, server]))
+    Ok(Started {
+        access,
+        reader: pki.reader,
+        ready_after: start.elapsed(),
+        children: vec![etcd, server],
+    })
 }
 
 fn etcd_command(programs: &Path, dir: &Path, url: &str, peer: u16) -> Command {
@@ -136,8 +166,8 @@ fn etcd_command(programs: &Path, dir: &Path, url: &str, peer: u16) -> Command {
     command
 }
 
-// Everything upstream does by default, except what needs other components: the service account
-// admission waits for a controller, and the address of the `kubernetes` service may not be loopback.
+// Everything upstream does by default, with the authorization that every cluster has; the address of
+// the `kubernetes` service may not be loopback.
 fn apiserver_command(programs: &Path, dir: &Path, etcd_url: &str, port: u16) -> Command {
     let file = |name: &str| dir.join(name).display().to_string();
     let flags = [
@@ -156,8 +186,7 @@ fn apiserver_command(programs: &Path, dir: &Path, etcd_url: &str, port: u16) -> 
         ("service-account-key-file", file("accounts.pub")),
         ("service-account-signing-key-file", file("accounts.key")),
         ("service-cluster-ip-range", "10.0.0.0/16".into()),
-        ("authorization-mode", "AlwaysAllow".into()),
-        ("disable-admission-plugins", "ServiceAccount".into()),
+        ("authorization-mode", "Node,RBAC".into()),
     ];
     let mut command = Command::new(programs.join("kube-apiserver"));
     command.args(flags.map(|(name, value)| format!("--{name}={value}")));

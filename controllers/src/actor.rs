@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request, StatusCode};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Resource;
@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Writer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -95,11 +96,56 @@ impl Actor {
         &self,
         name: &str,
         manager: &str,
-        fields: &serde_json::Value,
+        fields: &Value,
     ) -> Answer<K> {
         let params = PatchParams::apply(manager).force();
         let request = writer::<K>("").patch(name, &params, &Patch::Apply(fields))?;
         self.send(request).await
+    }
+
+    /// Every object of a kind in a namespace, as it is now.
+    pub(crate) async fn list<K: Object + Clone>(&self, namespace: &str) -> Answer<Vec<K>> {
+        let request = writer::<K>(namespace).list(&kube::api::ListParams::default())?;
+        let list: kube::api::ObjectList<K> = self.send(request).await?;
+        Ok(list.items)
+    }
+
+    /// Reads an object with every field it has, those we do not know included.
+    pub(crate) async fn read(&self, path: &str) -> Answer<Option<Value>> {
+        self.read_as(path, "application/json").await
+    }
+
+    /// Reads a path in the form that is asked for.
+    pub(crate) async fn read_as(&self, path: &str, accept: &'static str) -> Answer<Option<Value>> {
+        let mut request = request(Method::GET, path, Vec::new())?;
+        let accept = HeaderValue::from_static(accept);
+        request.headers_mut().insert(ACCEPT, accept);
+        match self.send(request).await {
+            Err(SyncError::Api(error)) if is(&error, StatusCode::NOT_FOUND) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Deletes what is at a path, an object or all of a collection; what depends on it goes later.
+    /// Gives whether there was anything that takes deletes.
+    pub(crate) async fn delete_at(&self, path: &str) -> Answer<bool> {
+        let options = serde_json::json!({ "apiVersion": "v1", "kind": "DeleteOptions",
+            "propagationPolicy": "Background" });
+        let request = request(Method::DELETE, path, body(&options)?)?;
+        match self.send::<Value>(request).await {
+            Err(SyncError::Api(error))
+                if is(&error, StatusCode::NOT_FOUND)
+                    || is(&error, StatusCode::METHOD_NOT_ALLOWED) =>
+            {
+                Ok(false)
+            }
+            other => other.map(|_| true),
+        }
+    }
+
+    /// Replaces an object that was read.
+    pub(crate) async fn write(&self, path: &str, object: &Value) -> Answer<Value> {
+        self.send(request(Method::PUT, path, body(object)?)?).await
     }
 
     /// Deletes an object if it is still the one with this uid; one that has gone is fine.
@@ -117,7 +163,7 @@ impl Actor {
             ..DeleteParams::default()
         };
         let request = writer::<K>(namespace).delete(name, &params)?;
-        match self.send::<serde_json::Value>(request).await {
+        match self.send::<Value>(request).await {
             Err(SyncError::Api(error))
                 if is(&error, StatusCode::NOT_FOUND) || is(&error, StatusCode::CONFLICT) =>
             {
@@ -147,6 +193,22 @@ impl Actor {
 fn writer<K: Object>(namespace: &str) -> Writer {
     let namespace = (!namespace.is_empty()).then_some(namespace);
     Writer::new(K::url_path(&(), namespace))
+}
+
+/// Where an object is.
+pub(crate) fn path_of<K: Object>(namespace: &str, name: &str) -> String {
+    let namespace = (!namespace.is_empty()).then_some(namespace);
+    format!("{}/{name}", K::url_path(&(), namespace))
+}
+
+fn request(method: Method, path: &str, body: Vec<u8>) -> Answer<Request<Vec<u8>>> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(CONTENT_TYPE, "application/json");
+    request
+        .body(body)
+        .map_err(|error| SyncError::Other(error.to_string()))
 }
 
 fn place(object: &impl Object) -> (&str, &str) {

@@ -104,6 +104,21 @@ impl<V: Send + Sync + 'static> Cache<V> {
             .collect()
     }
 
+    /// Whether any object is as asked for.
+    pub(crate) fn any(&self, is: impl Fn(&V) -> bool) -> bool {
+        self.objects().values().any(|object| is(object))
+    }
+
+    /// Whether any object of a namespace is as asked for.
+    pub(crate) fn any_in(&self, namespace: &str, is: impl Fn(&V) -> bool) -> bool {
+        let first = ObjectKey::new(namespace, "");
+        let objects = self.objects();
+        let mut inside = objects
+            .range(first..)
+            .take_while(|(key, _)| key.namespace == namespace);
+        inside.any(|(_, object)| is(object))
+    }
+
     /// Shows every object to the listeners again, so that what went unnoticed is noticed.
     pub(crate) fn look_again(&self) {
         for (key, object) in self.all() {

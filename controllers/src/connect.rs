@@ -1,15 +1,25 @@
 //! Clients of the API server: one with our credentials, one without any for those who bring a token.
 
 use std::path::Path;
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
+use http::uri::Scheme;
+use hyper_util::client::legacy::{self, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ClientConfig};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 use crate::{Connection, Error};
+
+/// When a silent connection is asked whether it still is one, and how long the answer may take: as
+/// upstream's clients do it.
+const PING_AFTER: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The client with our credentials, then the one without.
 pub(crate) async fn clients(connection: &Connection) -> Result<(Client, Client), Error> {
@@ -19,8 +29,43 @@ pub(crate) async fn clients(connection: &Connection) -> Result<(Client, Client),
     config.headers.push((USER_AGENT, agent));
     let mut bare = config.clone();
     bare.auth_info = kube::config::AuthInfo::default();
-    let client = |config| Client::try_from(config).map_err(|e| unusable(connection, &e));
+    let client = |config| client(config).map_err(|e| unusable(connection, &e));
     Ok((client(config)?, client(bare)?))
+}
+
+// Some twenty watches and all requests share one connection. Over HTTP/1, which is all that the library
+// does by itself, each watch would have its own, with a handshake and buffers at both ends. Tokens,
+// other names and proxies of a kubeconfig are left to the library.
+fn client(config: ClientConfig) -> kube::Result<Client> {
+    let is_plain = config.proxy_url.is_none()
+        && config.tls_server_name.is_none()
+        && config.cluster_url.scheme() == Some(&Scheme::HTTPS)
+        && config.auth_layer()?.is_none();
+    if !is_plain {
+        return Client::try_from(config);
+    }
+    let mut tls = config.rustls_client_config()?;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(config.connect_timeout);
+    let connector = as_another(&config.rustls_https_connector()?, (tcp, tls));
+    let service = legacy::Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .build(connector);
+    let builder = ClientBuilder::new(service, config.default_namespace.clone())
+        .with_layer(&config.extra_headers_layer()?)
+        .with_layer(&config.base_uri_layer());
+    Ok(builder.build())
+}
+
+// The library says what a connector is made of, and not how its type is called.
+fn as_another<C: From<P>, P>(_: &C, parts: P) -> C {
+    parts.into()
 }
 
 async fn client_config(connection: &Connection) -> Result<ClientConfig, Error> {

@@ -21,6 +21,8 @@ mod csr_signing;
 mod der;
 mod leader_election;
 mod manager;
+mod namespace;
+mod protection;
 mod queue;
 mod resource_quota;
 mod root_ca_publisher;
@@ -28,6 +30,7 @@ mod selection;
 mod service_account;
 mod service_account_token;
 mod token_cleaner;
+mod watched;
 mod worker;
 
 use std::path::Path;
@@ -49,7 +52,7 @@ struct Controller {
 
 impl Controller {
     fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.alias == name
+        self.name == name || (!name.is_empty() && self.alias == name)
     }
 }
 
@@ -69,15 +72,19 @@ const fn controller(
 
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
-const CONTROLLERS: [Controller; 10] = [
+const CONTROLLERS: [Controller; 14] = [
     controller("serviceaccount-token-controller", "serviceaccount-token", true, service_account_token::start),
     controller("serviceaccount-controller", "serviceaccount", true, service_account::start),
     controller("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, root_ca_publisher::start),
+    controller("namespace-controller", "namespace", true, namespace::start),
     controller("resourcequota-controller", "resourcequota", true, resource_quota::start),
     controller("clusterrole-aggregation-controller", "clusterrole-aggregation", true, cluster_role_aggregation::start),
     controller("certificatesigningrequest-approving-controller", "csrapproving", true, csr_approving::start),
     controller("certificatesigningrequest-signing-controller", "csrsigning", true, csr_signing::start),
     controller("certificatesigningrequest-cleaner-controller", "csrcleaner", true, csr_cleaner::start),
+    controller("persistentvolumeclaim-protection-controller", "pvc-protection", true, protection::claims::start),
+    controller("persistentvolume-protection-controller", "pv-protection", true, protection::volumes::start),
+    controller("volumeattributesclass-protection-controller", "", true, protection::attribute_classes::start),
     controller("bootstrap-signer-controller", "bootstrapsigner", false, bootstrap_signer::start),
     controller("token-cleaner-controller", "tokencleaner", false, token_cleaner::start),
 ];

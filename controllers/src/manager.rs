@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
+};
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
@@ -15,23 +17,13 @@ use tokio::task::JoinSet;
 use crate::actor::Actor;
 use crate::cache::{self, Cache, ObjectKey};
 use crate::queue::{Key, Queue};
+use crate::watched::{AccountState, ClaimState, NamespaceState, PodState, VolumeState};
 use crate::worker::{Synced, work};
 use crate::{Config, Error};
 
 /// How often everything is looked at again. Upstream takes half a day to a day; looking costs nothing
 /// here, and it is how a new root CA file reaches the namespaces.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
-
-/// What is kept of a namespace.
-pub(crate) struct NamespaceState {
-    /// Whether objects may be created in it.
-    pub(crate) active: bool,
-}
-
-/// What is kept of a service account.
-pub(crate) struct AccountState {
-    pub(crate) uid: String,
-}
 
 /// The manager while its controllers are being started.
 pub(crate) struct Manager {
@@ -45,6 +37,9 @@ pub(crate) struct Manager {
     namespaces: Option<Cache<NamespaceState>>,
     accounts: Option<Cache<AccountState>>,
     bootstrap_tokens: Option<Cache<Secret>>,
+    pods: Option<Cache<PodState>>,
+    claims: Option<Cache<ClaimState>>,
+    volumes: Option<Cache<VolumeState>>,
 }
 
 impl Manager {
@@ -60,6 +55,9 @@ impl Manager {
             namespaces: None,
             accounts: None,
             bootstrap_tokens: None,
+            pods: None,
+            claims: None,
+            volumes: None,
         }
     }
 
@@ -141,9 +139,39 @@ impl Manager {
         let cache = self.watch(Api::all(self.client()), "", |namespace: Namespace| {
             NamespaceState {
                 active: namespace.status.and_then(|s| s.phase).as_deref() == Some("Active"),
+                deleting: namespace.metadata.deletion_timestamp.is_some(),
             }
         });
         self.namespaces.insert(cache).clone()
+    }
+
+    /// Every pod.
+    pub(crate) fn pods(&mut self) -> Cache<PodState> {
+        if let Some(cache) = &self.pods {
+            return cache.clone();
+        }
+        let cache = self.watch(Api::all(self.client()), "", |pod: Pod| PodState::of(&pod));
+        self.pods.insert(cache).clone()
+    }
+
+    /// Every persistent volume claim.
+    pub(crate) fn claims(&mut self) -> Cache<ClaimState> {
+        if let Some(cache) = &self.claims {
+            return cache.clone();
+        }
+        let keep = |claim: PersistentVolumeClaim| ClaimState::of(&claim);
+        let cache = self.watch(Api::all(self.client()), "", keep);
+        self.claims.insert(cache).clone()
+    }
+
+    /// Every persistent volume.
+    pub(crate) fn volumes(&mut self) -> Cache<VolumeState> {
+        if let Some(cache) = &self.volumes {
+            return cache.clone();
+        }
+        let keep = |volume: PersistentVolume| VolumeState::of(&volume);
+        let cache = self.watch(Api::all(self.client()), "", keep);
+        self.volumes.insert(cache).clone()
     }
 
     /// Every service account, by metadata alone.

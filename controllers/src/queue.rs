@@ -53,6 +53,17 @@ impl<K: Key> Queue<K> {
         self.changed.notify_one();
     }
 
+    /// Asks for work on several keys.
+    pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+        keys.into_iter().for_each(|key| self.add(key));
+    }
+
+    /// Asks for work on a key after some time; the earliest of several wishes counts.
+    pub(crate) fn add_after(&self, key: &K, wait: Duration) {
+        self.schedule().add_at(key, Instant::now() + wait);
+        self.changed.notify_one();
+    }
+
     /// Takes the next key, waiting for one. Nothing is lost when the future is dropped.
     pub(crate) async fn next(&self) -> K {
         loop {

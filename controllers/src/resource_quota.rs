@@ -50,7 +50,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
 // The quota is read before the objects: a charge that comes in between changes it, and the write with
 // the version read then fails and is done over.
 async fn sync(client: kube::Client, actor: Actor, key: ObjectKey) -> Synced {
-    let Some(mut quota) = quota_now(&client, &key).await? else {
+    let resource = GroupResource::new("", "resourcequotas");
+    let path = path(&resource, &key.namespace).expect("quotas are in the table");
+    let Some(mut quota) = read_quota(&client, &path, &key.name).await? else {
         return Ok(End::Done);
     };
     let mut objects = BTreeMap::new();
@@ -80,20 +82,15 @@ async fn sync(client: kube::Client, actor: Actor, key: ObjectKey) -> Synced {
     }))
 }
 
-// By a list of one: the manager may list and watch everything, but get only a few kinds.
-async fn quota_now(client: &kube::Client, key: &ObjectKey) -> Result<Option<Value>, SyncError> {
-    let resource = GroupResource::new("", "resourcequotas");
-    let path = path(&resource, &key.namespace).expect("quotas are in the table");
-    let one = format!("{path}?fieldSelector=metadata.name%3D{}", key.name);
-    let list = read(client, &one).await?.unwrap_or_default();
-    Ok(items(list).pop().map(whole))
-}
-
-// Items of a list do not say what they are.
-fn whole(mut quota: Value) -> Value {
-    quota["apiVersion"] = "v1".into();
-    quota["kind"] = "ResourceQuota".into();
-    quota
+// The manager's role may list everything, but not get quotas: a list of one is what it may ask for.
+async fn read_quota(
+    client: &kube::Client,
+    path: &str,
+    name: &str,
+) -> Result<Option<Value>, SyncError> {
+    let of_one = format!("{path}?fieldSelector=metadata.name%3D{name}");
+    let list = read(client, &of_one).await?.unwrap_or_default();
+    Ok(items(list).into_iter().next())
 }
 
 async fn read(client: &kube::Client, path: &str) -> Result<Option<Value>, SyncError> {

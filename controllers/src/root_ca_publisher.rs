@@ -10,8 +10,9 @@ use kube::Api;
 
 use crate::actor::{Actor, is_namespace_ending, is_outdated};
 use crate::cache::{Cache, ObjectKey};
-use crate::manager::{Manager, NamespaceState};
+use crate::manager::Manager;
 use crate::queue::{End, Queue};
+use crate::watched::NamespaceState;
 use crate::worker::{SyncError, Synced};
 
 const ACCOUNT: &str = "root-ca-cert-publisher";

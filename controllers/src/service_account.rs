@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 
 use crate::actor::{Actor, is, is_namespace_ending};
 use crate::cache::{Cache, ObjectKey};
-use crate::manager::{AccountState, Manager, NamespaceState};
+use crate::manager::Manager;
 use crate::queue::{End, Queue};
+use crate::watched::{AccountState, NamespaceState};
 use crate::worker::{SyncError, Synced};
 
 const ACCOUNT: &str = "service-account-controller";
@@ -70,7 +71,10 @@ mod tests {
 
     #[test]
     fn an_active_namespace_without_its_account_gets_one() {
-        let namespace = |active| NamespaceState { active };
+        let namespace = |active| NamespaceState {
+            active,
+            deleting: !active,
+        };
         let account = AccountState { uid: "u".into() };
         assert!(is_wanted(Some(&namespace(true)), None));
         assert!(!is_wanted(Some(&namespace(true)), Some(&account)));

@@ -14,8 +14,9 @@ use kube::Api;
 
 use crate::actor::{Actor, is_outdated};
 use crate::cache::{Cache, ObjectKey};
-use crate::manager::{AccountState, Manager};
+use crate::manager::Manager;
 use crate::queue::{End, Queue};
+use crate::watched::AccountState;
 use crate::worker::{SyncError, Synced};
 
 const NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";

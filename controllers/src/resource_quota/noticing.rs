@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret, Service,
+    ConfigMap, ReplicationController, ResourceQuota, Secret, Service,
 };
 use kube::api::PartialObjectMeta;
 use kube::{Api, Resource};
@@ -62,13 +62,10 @@ pub(super) fn watch(manager: &mut Manager, queue: &Arc<Queue<ObjectKey>>) -> Cac
         quotas: quotas.clone(),
         queue: Arc::clone(queue),
     };
-    notice.of_cost(manager, "pods", |pod: Pod| pod_cost(&pod));
-    notice.of_cost(manager, "services", |service: Service| {
-        service_cost(&service)
-    });
-    notice.of_cost(manager, "persistentvolumeclaims", |claim| {
-        claim_cost(&claim)
-    });
+    let services = manager.watch(Api::all(manager.client()), "", service_cost);
+    notice.of_cost(&services, "services", |cost| cost);
+    notice.of_cost(&manager.pods(), "pods", |pod| &pod.cost);
+    notice.of_cost(&manager.claims(), "persistentvolumeclaims", |c| &c.cost);
     notice.of_number::<ConfigMap>(manager, "", "configmaps");
     notice.of_number::<Secret>(manager, "", "secrets");
     notice.of_number::<ReplicationController>(manager, "", "replicationcontrollers");
@@ -104,16 +101,14 @@ struct Notice {
 
 impl Notice {
     // Objects of the core group that can become cheaper while they stay.
-    fn of_cost<K, V>(&self, manager: &mut Manager, plural: &str, cost: fn(K) -> V)
+    fn of_cost<V, C>(&self, cache: &Cache<V>, plural: &str, cost: fn(&V) -> &C)
     where
-        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-        K: Send + Sync + 'static,
-        V: PartialEq + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+        C: PartialEq + 'static,
     {
-        let cache = manager.watch(Api::all(manager.client()), "", cost);
         let (resource, tell) = (GroupResource::new("", plural), self.tell());
         cache.on_change(move |change| {
-            if change.before.is_some() && change.before != change.after {
+            if change.before.is_some() && change.before.map(cost) != change.after.map(cost) {
                 tell(&resource, &change.key.namespace);
             }
         });
@@ -147,34 +142,10 @@ impl Notice {
     }
 }
 
-// Whether it has ended, and what its containers ask for and hold.
-fn pod_cost(pod: &Pod) -> (bool, Value) {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|s| s.phase.as_deref());
-    let ended = matches!(phase, Some("Failed" | "Succeeded"));
-    let asked = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let held = status.and_then(|s| s.container_statuses.as_deref());
-    let asked: Vec<_> = asked.map(|c| &c.resources).collect();
-    let held: Vec<_> = held.into_iter().flatten().map(|c| &c.resources).collect();
-    (ended, serde_json::json!([asked, held]))
-}
-
-fn service_cost(service: &Service) -> (Option<String>, usize) {
+fn service_cost(service: Service) -> (Option<String>, usize) {
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|s| s.ports.as_ref()).map_or(0, Vec::len);
     (spec.and_then(|s| s.type_.clone()), ports)
-}
-
-fn claim_cost(claim: &PersistentVolumeClaim) -> Value {
-    let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
-    serde_json::json!([
-        spec.map(|s| (&s.resources, &s.volume_attributes_class_name)),
-        status.map(|s| (
-            &s.allocated_resources,
-            &s.current_volume_attributes_class_name,
-            &s.modify_volume_status,
-        )),
-    ])
 }
 
 #[cfg(test)]
@@ -208,17 +179,5 @@ mod tests {
             asks_for_count(Some(&before), &quota("2", "1", "0")),
             "not in force"
         );
-    }
-
-    #[test]
-    fn a_pod_costs_less_once_it_has_ended() {
-        let pod = |phase: &str| -> Pod {
-            serde_json::from_value(json!({
-                "metadata": {}, "spec": { "containers": [] }, "status": { "phase": phase },
-            }))
-            .expect("a pod")
-        };
-        assert_eq!(pod_cost(&pod("Pending")), pod_cost(&pod("Running")));
-        assert_ne!(pod_cost(&pod("Running")), pod_cost(&pod("Succeeded")));
     }
 }

@@ -242,23 +242,115 @@ fn a_token_secret_is_filled_and_goes_with_its_account() {
     });
 }
 
+/// Waits for an object to be there no more.
+fn gone(kubectl: &Kubectl, object: &str) {
+    eventually(&format!("{object} goes"), || {
+        let got = kubectl.run(&format!("get {object}"));
+        match got.stderr.contains("NotFound") {
+            true => Ok(()),
+            false => Err(format!("{got}")),
+        }
+    });
+}
+
 #[test]
-fn a_quota_says_what_its_namespace_uses_and_what_was_given_back() {
+fn a_claim_in_use_goes_when_its_pod_is_gone() {
     let Some(kubectl) = Kubectl::start() else {
         return;
     };
-    let used = |wanted: &str| {
-        eventually(&format!("{wanted} secrets are counted"), || {
-            match kubectl.field("quota q", ".status.used.secrets") {
-                counted if counted == wanted => Ok(()),
-                counted => Err(format!("counted: {counted}")),
-            }
-        });
+    filled(&kubectl, "sa/default", ".metadata.uid");
+    let claim = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\n\
+             spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+        )
     };
-    kubectl.run("create quota q --hard=secrets=2").ok();
-    used("0");
-    kubectl.run("create secret generic s").ok();
-    used("1");
-    kubectl.run("delete secret s").ok();
-    used("0");
+    kubectl.create(&claim("used"));
+    kubectl.create(&claim("unused"));
+    kubectl.create(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: user}\nspec:\n  nodeName: somewhere\n  \
+         containers: [{name: c, image: i}]\n  \
+         volumes: [{name: v, persistentVolumeClaim: {claimName: used}}]\n",
+    );
+    kubectl.run("delete pvc used --wait=false").ok();
+    // A claim deleted later is gone by then, so the used one has been passed over.
+    kubectl.run("delete pvc unused").ok();
+    assert_eq!(
+        kubectl.field("pvc/used", ".metadata.finalizers[*]"),
+        "kubernetes.io/pvc-protection"
+    );
+    kubectl.run("delete pod user --grace-period=0 --force").ok();
+    gone(&kubectl, "pvc/used");
+}
+
+#[test]
+fn volumes_and_their_classes_go_when_nothing_has_them() {
+    let Some(kubectl) = Kubectl::start() else {
+        return;
+    };
+    kubectl.create(
+        "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: gold}\n\
+         driverName: example.com\nparameters: {a: b}\n---\n\
+         apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\nspec:\n  \
+         accessModes: [ReadWriteOnce]\n  capacity: {storage: 1Gi}\n  \
+         volumeAttributesClassName: gold\n  csi: {driver: example.com, volumeHandle: h}\n",
+    );
+    kubectl
+        .run("delete volumeattributesclass gold --wait=false")
+        .ok();
+    kubectl.run("get volumeattributesclass gold").ok();
+    kubectl.run("delete pv disk").ok();
+    gone(&kubectl, "volumeattributesclass/gold");
+}
+
+#[test]
+fn a_deleted_namespace_takes_along_what_is_in_it() {
+    let Some(kubectl) = Kubectl::start() else {
+        return;
+    };
+    kubectl.run("create namespace team").ok();
+    filled(&kubectl, "-n team sa/default", ".metadata.uid");
+    kubectl.run("-n team create configmap settings").ok();
+    kubectl.run("-n team create deployment web --image i").ok();
+    kubectl.run("-n team run pod --image i").ok();
+    kubectl.create(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: team}\n\
+         spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n",
+    );
+    kubectl.run("delete namespace team --timeout=30s").ok();
+    kubectl.run("create namespace team").ok();
+    kubectl
+        .run("-n team get configmap,deployment,pod,pvc -o name")
+        .ok()
+        .prints_no("settings")
+        .prints_no("web")
+        .prints_no("pod/")
+        .prints_no("data");
+}
+
+#[test]
+fn a_namespace_tells_what_holds_it_and_goes_when_that_is_gone() {
+    let Some(kubectl) = Kubectl::start() else {
+        return;
+    };
+    kubectl.run("create namespace team").ok();
+    kubectl.create(
+        "apiVersion: v1\nkind: ConfigMap\n\
+         metadata: {name: held, namespace: team, finalizers: [example.com/hold]}\n",
+    );
+    kubectl.run("delete namespace team --wait=false").ok();
+    let reason = |kind: &str| format!(".status.conditions[?(@.type==\"{kind}\")].message");
+    assert_eq!(
+        filled(&kubectl, "ns/team", &reason("NamespaceFinalizersRemaining")),
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    assert_eq!(
+        filled(&kubectl, "ns/team", &reason("NamespaceContentRemaining")),
+        "Some resources are remaining: configmaps. has 1 resource instances"
+    );
+    let none = r#"{"metadata":{"finalizers":null}}"#;
+    kubectl
+        .args(&["-n", "team", "patch", "cm", "held", "-p", none])
+        .ok();
+    gone(&kubectl, "namespace/team");
 }

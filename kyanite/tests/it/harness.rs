@@ -1,7 +1,11 @@
 //! Starts servers and clients, waits for conditions, and judges what programs print.
 
+mod forger;
+mod issuer;
 mod json;
+mod jwt;
 mod kubectl;
+mod person;
 mod program;
 mod random;
 mod raw_tls;
@@ -9,8 +13,12 @@ mod server;
 mod standalone;
 mod wait;
 
+pub(crate) use forger::{Forger, certificate_request};
+pub(crate) use issuer::OidcIssuer;
 pub(crate) use json::{JsonWatch, WatchEnd, call, version};
+pub(crate) use jwt::{TokenKey, jwt, opened};
 pub(crate) use kubectl::Kubectl;
+pub(crate) use person::{Answer, Credentials, Person};
 pub(crate) use program::{Finished, Running};
 pub(crate) use random::Random;
 pub(crate) use raw_tls::RawConnection;

@@ -199,7 +199,10 @@ fn a_namespace_being_deleted_takes_nothing_new() {
         return;
     };
     kubectl.run("create namespace leaving").ok();
-    kubectl.run("-n leaving create configmap inside").ok();
+    // What is held keeps the namespace from going before we have looked.
+    kubectl.create(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: inside, namespace: leaving, finalizers: [example.com/hold]}}",
+    );
     kubectl
         .run("delete namespace leaving --wait=false")
         .ok()

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Finished, Running, Server, find_program, skip};
+use super::{Finished, Running, Server, ServerOptions, find_program, skip};
 
 /// A server of this test's own and the kubectl that talks to it.
 pub(crate) struct Kubectl {
@@ -14,13 +14,18 @@ pub(crate) struct Kubectl {
 impl Kubectl {
     /// Starts a server; says so and gives nothing when this machine has no kubectl.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(ServerOptions::default())
+    }
+
+    /// As [`Kubectl::start`], with flags of the test's choice.
+    pub(crate) fn start_with(options: ServerOptions) -> Option<Self> {
         let Some(program) = find_program("KUBECTL", "kubectl") else {
             skip("kubectl not found on PATH or in KUBECTL");
             return None;
         };
         Some(Self {
             program,
-            server: Server::start(),
+            server: Server::start_with(options),
         })
     }
 

@@ -1,4 +1,4 @@
-//! `kyanite apiserver` with upstream's flags, on a real etcd, with certificates the test makes itself.
+//! `kyanite apiserver` with upstream's flags, with certificates the test makes itself.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -105,19 +105,31 @@ impl Pki {
         std::fs::write(self.path(name), text).expect("the directory is ours");
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file of this authority: `ca.crt`, `server.key` and so on.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    fn encoded(&self, name: &str) -> String {
+        STANDARD.encode(std::fs::read(self.path(name)).expect("written before"))
     }
 
     /// A kubeconfig for the administrator.
     fn kubeconfig(&self, port: u16) -> Kubeconfig {
-        let data =
-            |name: &str| STANDARD.encode(std::fs::read(self.path(name)).expect("written before"));
-        let (authority, certificate, key) = (data("ca.crt"), data("admin.crt"), data("admin.key"));
+        let (certificate, key) = (self.encoded("admin.crt"), self.encoded("admin.key"));
+        self.kubeconfig_of(
+            port,
+            &format!("{{client-certificate-data: {certificate}, client-key-data: {key}}}"),
+        )
+    }
+
+    /// A kubeconfig for a user, in YAML.
+    fn kubeconfig_of(&self, port: u16, user: &str) -> Kubeconfig {
+        let authority = self.encoded("ca.crt");
         let text = format!(
             "{{current-context: t, contexts: [{{name: t, context: {{cluster: t, user: t}}}}], \
              clusters: [{{name: t, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority-data: {authority}}}}}], \
-             users: [{{name: t, user: {{client-certificate-data: {certificate}, client-key-data: {key}}}}}]}}"
+             users: [{{name: t, user: {user}}}]}}"
         );
         Kubeconfig::from_yaml(&text).expect("a whole kubeconfig")
     }
@@ -144,14 +156,27 @@ fn params(common_name: &str, organisation: Option<&str>) -> CertificateParams {
 /// A `kyanite apiserver` and a client for it.
 pub(crate) struct Replica {
     _process: Process,
+    port: u16,
     pub(crate) client: kube::Client,
 }
 
 impl Replica {
     /// Starts a server on the etcd and waits until it is ready.
     pub(crate) async fn start(etcd: &Etcd, pki: &Pki) -> Self {
+        let store = format!("--etcd-servers=http://127.0.0.1:{}", etcd.port);
+        Self::start_with(pki, &[store]).await
+    }
+
+    /// Starts a server with a store of its own, beside its certificates.
+    pub(crate) async fn alone(pki: &Pki, flags: &[String]) -> Self {
+        let store = flag("data-dir", &pki.path("data"));
+        let flags: Vec<String> = flags.iter().cloned().chain([store]).collect();
+        Self::start_with(pki, &flags).await
+    }
+
+    async fn start_with(pki: &Pki, flags: &[String]) -> Self {
         let port = free_port();
-        let process = launch(etcd, pki, port);
+        let process = launch(pki, port, flags);
         let client = client_of(&pki.kubeconfig(port)).await;
         eventually_async("the replica is ready", async || {
             let request = http::Request::get("/readyz")
@@ -165,24 +190,34 @@ impl Replica {
         .await;
         Self {
             _process: process,
+            port,
             client,
         }
     }
+
+    /// A client with a bearer token.
+    pub(crate) async fn bearer(&self, pki: &Pki, token: &str) -> kube::Client {
+        let user = format!("{{token: {token}}}");
+        client_of(&pki.kubeconfig_of(self.port, &user)).await
+    }
 }
 
-fn launch(etcd: &Etcd, pki: &Pki, port: u16) -> Process {
-    let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+fn flag(name: &str, path: &Path) -> String {
+    format!("--{name}={}", path.display())
+}
+
+fn launch(pki: &Pki, port: u16, flags: &[String]) -> Process {
     let child = Command::new(KYANITE)
         .arg("apiserver")
-        .arg(format!("--etcd-servers=http://127.0.0.1:{}", etcd.port))
         .arg(format!("--secure-port={port}"))
         .args([
             "--bind-address=127.0.0.1",
             "--service-cluster-ip-range=10.96.0.0/16",
         ])
-        .arg(file("tls-cert-file", &pki.path("server.crt")))
-        .arg(file("tls-private-key-file", &pki.path("server.key")))
-        .arg(file("client-ca-file", &pki.path("ca.crt")))
+        .arg(flag("tls-cert-file", &pki.path("server.crt")))
+        .arg(flag("tls-private-key-file", &pki.path("server.key")))
+        .arg(flag("client-ca-file", &pki.path("ca.crt")))
+        .args(flags)
         .env("HOME", pki.dir.path())
         .stdin(Stdio::null())
         .spawn();

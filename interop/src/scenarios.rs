@@ -1,0 +1,9 @@
+//! What is done with a cluster. No scenario knows whose programs it is made of.
+
+pub(crate) mod changing_hands;
+pub(crate) mod controllers;
+pub(crate) mod helm;
+pub(crate) mod kubectl;
+pub(crate) mod kubelet;
+pub(crate) mod store;
+pub(crate) mod workloads;

@@ -1,0 +1,126 @@
+//! A kubelet that joins with nothing but a token.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::controllers::allow_joining;
+use crate::cluster::Cluster;
+use crate::pki::write_private;
+use crate::process::Process;
+use crate::runtime::{IMAGE, Runtime};
+use crate::wait::eventually;
+
+/// From the token to a certificate. Needs no container runtime: a kubelet asks for its certificate first.
+pub(crate) fn joins(cluster: &mut Cluster<'_>) -> Result<()> {
+    let token = allow_joining(&cluster.kubectl)?;
+    let kubelet = Kubelet::prepare(cluster, token, None)?;
+    let _running = kubelet.start(cluster)?;
+    let certificate = kubelet.dir.join("pki/kubelet-client-current.pem");
+    eventually("the kubelet has its certificate", || {
+        ensure!(certificate.exists(), "no {}", certificate.display());
+        Ok(())
+    })?;
+    let kubectl = &cluster.kubectl;
+    kubectl.expect(
+        "get csr",
+        "{.items[*].status.conditions[*].type}",
+        "Approved",
+    )?;
+    kubectl.expect(
+        "get csr",
+        "{.items[*].spec.username}",
+        "system:bootstrap:abcdef",
+    )?;
+    let me = kubectl
+        .as_user(kubelet.dir.join("kubeconfig"))
+        .run("auth whoami -o jsonpath={.status.userInfo.username}")?;
+    ensure!(
+        me == "system:node:interop-node",
+        "the certificate is {me:?}'s"
+    );
+    Ok(())
+}
+
+/// From the token to a pod that has ended well.
+pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
+    let runtime = Runtime::start(
+        cluster.programs.containerd(),
+        cluster.subdirectory("containerd")?,
+    )?;
+    let kubectl = cluster.kubectl.clone();
+    let token = allow_joining(&kubectl)?;
+    let kubelet = Kubelet::prepare(cluster, token, Some(&runtime))?;
+    let mut running = kubelet.start(cluster)?;
+    eventually("the node is ready", || {
+        running.check()?;
+        let path = "{.status.conditions[?(@.type==\"Ready\")].status}";
+        kubectl.expect("get node interop-node", path, "True")
+    })?;
+    kubectl.with_input("create -f -", &pod().to_string())?;
+    eventually("the pod has ended well", || {
+        running.check()?;
+        kubectl.expect("get pod once", "{.status.phase}", "Succeeded")
+    })?;
+    // The kubelet takes everything down that it had set up for the pod, and then the object.
+    kubectl.run("delete pod once --timeout=60s").map(drop)
+}
+
+// No scheduler runs here, so the pod names its node.
+fn pod() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "once"},
+        "spec": {"nodeName": "interop-node", "restartPolicy": "Never", "hostNetwork": true,
+                 "containers": [{"name": "once", "image": IMAGE, "imagePullPolicy": "Never",
+                                 "command": ["/busybox", "true"]}]},
+    })
+}
+
+struct Kubelet {
+    dir: PathBuf,
+}
+
+impl Kubelet {
+    /// Writes what it is started with: a configuration and a kubeconfig with the token.
+    fn prepare(cluster: &Cluster<'_>, token: &str, runtime: Option<&Runtime>) -> Result<Kubelet> {
+        let dir = cluster.subdirectory("kubelet")?;
+        let socket = runtime.map_or("/nonexistent/containerd.sock".into(), Runtime::socket);
+        cluster
+            .pki
+            .token_kubeconfig("bootstrap", cluster.ports.api_server, token)?;
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": format!("unix://{}", socket.display()),
+            "authentication": {"x509": {"clientCAFile": cluster.pki.file("ca.crt")}},
+            "address": "127.0.0.1", "port": cluster.ports.other, "healthzPort": 0,
+            "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
+            "podLogsDir": dir.join("logs"), "volumePluginDir": dir.join("plugins"),
+            // One that renews its certificate asks for the first in the background, and would end for want of a
+            // runtime before it has come; one that does not renew it waits for it first.
+            "rotateCertificates": runtime.is_some(),
+            // Leave the machine's firewall and its tree of cgroups alone.
+            "makeIPTablesUtilChains": false, "cgroupsPerQOS": false, "enforceNodeAllocatable": [],
+        });
+        write_private(&dir.join("config.json"), &config.to_string())?;
+        Ok(Kubelet { dir })
+    }
+
+    fn start(&self, cluster: &Cluster<'_>) -> Result<Process> {
+        let file = |flag: &str, path: PathBuf| format!("--{flag}={}", path.display());
+        let mut command = Command::new(cluster.programs.upstream("kubelet")?);
+        command.args([
+            file("config", self.dir.join("config.json")),
+            file(
+                "bootstrap-kubeconfig",
+                cluster.pki.file("bootstrap.kubeconfig"),
+            ),
+            file("kubeconfig", self.dir.join("kubeconfig")),
+            file("cert-dir", self.dir.join("pki")),
+            file("root-dir", self.dir.join("root")),
+            "--hostname-override=interop-node".into(),
+        ]);
+        Process::start("kubelet", cluster.dir, &mut command)
+    }
+}

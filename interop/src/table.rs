@@ -1,0 +1,199 @@
+//! The table of swaps: one row per contract, one column per pair of sides.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::cluster::{Cluster, Plan, Whose};
+use crate::outcome::{Missing, Outcome};
+use crate::programs::Programs;
+use crate::scenarios::{changing_hands, controllers, helm, kubectl, kubelet, store, workloads};
+
+/// Whose program is on the left of the contract, and whose on its right.
+pub(crate) type Sides = (Whose, Whose);
+
+pub(crate) const COLUMNS: [Sides; 4] = [
+    (Whose::Ours, Whose::Ours),
+    (Whose::Ours, Whose::Theirs),
+    (Whose::Theirs, Whose::Ours),
+    (Whose::Theirs, Whose::Theirs),
+];
+
+/// The name of a column.
+pub(crate) fn cell_name((left, right): Sides) -> String {
+    let name = |whose| match whose {
+        Whose::Ours => "ours",
+        Whose::Theirs => "theirs",
+    };
+    format!("{}/{}", name(left), name(right))
+}
+
+/// A contract and how it is tried.
+pub(crate) struct Row {
+    pub(crate) contract: &'static str,
+    /// What the scenario does, for the report.
+    pub(crate) about: &'static str,
+    /// What to start; nothing where the two sides do not exist.
+    plan: fn(Sides) -> Result<Option<Plan>>,
+    /// Takes the right side too: some rows swap it while the scenario runs.
+    scenario: fn(&mut Cluster<'_>, Sides) -> Result<()>,
+}
+
+pub(crate) const ROWS: [Row; 8] = [
+    Row {
+        contract: "API server ← kubectl",
+        about: "create, get, explain, three kinds of patch, apply (from the client and from the server, with a \
+                conflict), diff, scale, wait, watch, delete; who may do what",
+        plan: their_client,
+        scenario: |cluster, _| kubectl::run(cluster),
+    },
+    Row {
+        contract: "API server ← helm",
+        about: "a chart of ours: install, upgrade, a second upgrade that is refused, rollback, history, uninstall",
+        plan: their_client,
+        scenario: |cluster, _| helm::run(cluster),
+    },
+    Row {
+        contract: "API server ← controller manager",
+        about: "what both managers do: accounts and the root certificate of a new namespace, token secrets, quotas, \
+                aggregated roles, certificates for joining nodes, the signed cluster-info",
+        plan: |(server, manager)| {
+            Ok(Some(Plan {
+                manager: Some(manager),
+                ..Plan::server(server)
+            }))
+        },
+        scenario: |cluster, _| controllers::run(cluster),
+    },
+    Row {
+        contract: "API server ← controller manager and scheduler",
+        about: "over protobuf: a Deployment becomes pods that are bound to a node, rolls out, scales and is collected \
+                as garbage; a Job, a StatefulSet and a DaemonSet; endpoints of a Service; a namespace ends",
+        plan: manager_and_scheduler,
+        scenario: |cluster, _| workloads::run(cluster),
+    },
+    Row {
+        contract: "API server ← kubelet, joining",
+        about: "a kubelet that has only a bootstrap token gets its certificate (our controllers or theirs sign it)",
+        plan: their_kubelet,
+        scenario: |cluster, _| kubelet::joins(cluster),
+    },
+    Row {
+        contract: "API server ← kubelet, running a pod",
+        about: "the same kubelet registers its node and runs a pod to its end",
+        plan: their_kubelet,
+        scenario: |cluster, _| kubelet::runs_a_pod(cluster),
+    },
+    Row {
+        contract: "store ← API server",
+        about: "objects, versions, pages and watches survive a restart of the server and of the store; theirs is etcd",
+        plan: |sides| match sides {
+            (Whose::Ours, Whose::Theirs) => Ok(None),
+            (store, api_server) => Ok(Some(Plan {
+                store,
+                ..Plan::server(api_server)
+            })),
+        },
+        scenario: |cluster, (_, server)| store::run(cluster, server),
+    },
+    Row {
+        contract: "API server ← its successor on the same etcd",
+        about: "the left server writes, the right one takes over its etcd: everything is there, can be changed, and \
+                the left one can take it back",
+        plan: |(first, _)| {
+            Ok(Some(Plan {
+                store: Whose::Theirs,
+                ..Plan::server(first)
+            }))
+        },
+        scenario: changing_hands::run,
+    },
+];
+
+// kubectl and helm are upstream's; there is none of ours.
+fn their_client((server, client): Sides) -> Result<Option<Plan>> {
+    Ok((client == Whose::Theirs).then(|| Plan::server(server)))
+}
+
+fn manager_and_scheduler((server, clients): Sides) -> Result<Option<Plan>> {
+    if clients == Whose::Ours {
+        return Err(
+            Missing("Kyanite has no workload controllers and no scheduler yet".into()).into(),
+        );
+    }
+    let (manager, scheduler) = (Some(clients), Some(clients));
+    Ok(Some(Plan {
+        manager,
+        scheduler,
+        ..Plan::server(server)
+    }))
+}
+
+fn their_kubelet((server, kubelet): Sides) -> Result<Option<Plan>> {
+    if kubelet == Whose::Ours {
+        return Err(Missing("Kyanite has no node agent yet".into()).into());
+    }
+    Ok(Some(Plan {
+        manager: Some(server),
+        ..Plan::server(server)
+    }))
+}
+
+impl Row {
+    /// Runs one cell in a directory of its own.
+    pub(crate) fn run(&self, sides: Sides, programs: &Programs, keep: bool) -> Outcome {
+        let start = Instant::now();
+        match (self.plan)(sides) {
+            Ok(None) => Outcome::NoSuchSwap,
+            Ok(Some(plan)) => Outcome::of(self.play(plan, sides, programs, keep), start.elapsed()),
+            Err(error) => Outcome::of(Err(error), start.elapsed()),
+        }
+    }
+
+    fn play(&self, plan: Plan, sides: Sides, programs: &Programs, keep: bool) -> Result<()> {
+        let dir = tempfile::Builder::new()
+            .prefix("kyanite-interop-")
+            .tempdir()?;
+        let result = Cluster::start(plan, programs, dir.path()).and_then(|mut cluster| {
+            (self.scenario)(&mut cluster, sides)?;
+            cluster.check()
+        });
+        let failed = result.as_ref().is_err_and(|error| !error.is::<Missing>());
+        if keep && failed {
+            crate::say(&format!("logs: {}", dir.keep().display()));
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn columns_are_named_left_side_first() {
+        let names = COLUMNS.map(cell_name);
+        assert_eq!(
+            names,
+            ["ours/ours", "ours/theirs", "theirs/ours", "theirs/theirs"]
+        );
+    }
+
+    #[test]
+    fn our_store_has_no_door_for_their_server() {
+        let row = ROWS
+            .iter()
+            .find(|row| row.contract == "store ← API server")
+            .unwrap();
+        assert!((row.plan)((Whose::Ours, Whose::Theirs)).unwrap().is_none());
+        let plan = (row.plan)((Whose::Theirs, Whose::Ours)).unwrap().unwrap();
+        assert_eq!((plan.store, plan.api_server), (Whose::Theirs, Whose::Ours));
+    }
+
+    #[test]
+    fn what_we_have_not_built_is_missing_and_does_not_fail() {
+        let error = manager_and_scheduler((Whose::Theirs, Whose::Ours)).unwrap_err();
+        assert!(error.is::<Missing>());
+    }
+}
