@@ -295,14 +295,23 @@ impl App {
         };
         let collection = self.api.cache.collection(call.resource);
         let seats = turns::seats(call, collection.map(|c| &**c));
-        let _seat = self.turn(class, seats).await?;
+        let seat = self.turn(class, seats).await?;
+        if seats > 1 {
+            // Long work without a pause: whoever is waiting for this thread goes first, among them those who
+            // have yet to ask for a seat. Otherwise a crowd would be served in the order it came, and never queue.
+            tokio::task::yield_now().await;
+        }
         let gauge = self
             .metrics
             .inflight(!matches!(call.method, Method::GET | Method::HEAD));
         gauge.inc();
         let outcome = self.api.call(call).await;
         gauge.dec();
-        outcome
+        let mut reply = outcome?;
+        if let Body::Chunks(_) = reply.body {
+            reply.body = reply.body.holding(turns::while_sending(seat));
+        }
+        Ok(reply)
     }
 
     // A watch needs a turn to begin; from then on it costs by what happens, not by being there.

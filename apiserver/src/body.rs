@@ -64,6 +64,21 @@ impl Body {
         }
     }
 
+    /// The same body; one that is made while it is sent keeps `guard` until it has been, or is given up.
+    pub(crate) fn holding(self, guard: impl Send + 'static) -> Body {
+        let Body::Chunks(mut chunks) = self else {
+            return self;
+        };
+        let mut guard = Some(guard);
+        Body::Chunks(Box::new(std::iter::from_fn(move || {
+            let next = chunks.next();
+            if next.is_none() {
+                guard.take();
+            }
+            next
+        })))
+    }
+
     /// The same body, gzip-compressed at upstream's level 1.
     pub(crate) fn gzip(self) -> Body {
         let chunks: Box<dyn Iterator<Item = Bytes> + Send> = match self {
@@ -143,6 +158,26 @@ impl http_body::Body for Body {
 mod tests {
     use super::*;
     use std::io::Read as _;
+
+    #[test]
+    fn a_guard_is_held_until_the_last_chunk_or_the_end_of_the_body() {
+        let guard = std::sync::Arc::new(());
+        let held = || std::sync::Arc::strong_count(&guard) > 1;
+        let text = || Body::Chunks(Box::new(["a", "b"].into_iter().map(Bytes::from)));
+        let Body::Chunks(mut chunks) = text().holding(std::sync::Arc::clone(&guard)) else {
+            panic!("chunks stay chunks");
+        };
+        assert_eq!(chunks.by_ref().take(2).count(), 2);
+        assert!(held());
+        assert_eq!(chunks.next(), None);
+        assert!(!held());
+        let given_up = text().holding(std::sync::Arc::clone(&guard));
+        assert!(held());
+        drop(given_up);
+        assert!(!held());
+        let _whole = Body::from("a").holding(std::sync::Arc::clone(&guard));
+        assert!(!held());
+    }
 
     #[test]
     fn gzip_of_chunks_unpacks_to_the_chunks() {

@@ -1,10 +1,12 @@
 //! Priority and fairness at the door: what a request costs, and whose objects configure the gate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use fairness::{Gate, Kind};
+use fairness::{Gate, Kind, Seat};
 use http::{HeaderMap, HeaderValue};
 use kinds::resources::Resource;
+use tokio::sync::oneshot;
 
 use crate::cache::{Follower, following};
 use crate::collection::Collection;
@@ -15,6 +17,10 @@ const LARGE_BODY: usize = 64 * 1024;
 /// Objects a list reads per seat, and the most seats a list takes (upstream's estimates).
 const OBJECTS_PER_SEAT: usize = 100;
 const MAX_LIST_SEATS: usize = 10;
+
+/// How long an answer keeps its seats while it is sent. Who reads slower than that costs next to nothing, and
+/// must not be able to keep seats from others by not reading.
+const LONGEST_SENDING: Duration = Duration::from_secs(5);
 
 /// The seats a request takes: one, and more for what takes long and holds much memory.
 pub(crate) fn seats(call: &Call, collection: Option<&Collection>) -> u32 {
@@ -28,6 +34,16 @@ pub(crate) fn seats(call: &Call, collection: Option<&Collection>) -> u32 {
         _ => 1 + call.body.len() / LARGE_BODY,
     };
     u32::try_from(seats.max(1)).unwrap_or(u32::MAX)
+}
+
+/// Keeps seats until what is returned is dropped: a list is made while it is sent, and that is most of its work.
+pub(crate) fn while_sending(seat: Seat) -> oneshot::Sender<()> {
+    let (sending, sent) = oneshot::channel();
+    tokio::spawn(async move {
+        let _ = tokio::time::timeout(LONGEST_SENDING, sent).await;
+        drop(seat);
+    });
+    sending
 }
 
 /// Tells a client which schema and level its request fell under, as upstream does.

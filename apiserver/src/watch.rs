@@ -77,6 +77,7 @@ pub(crate) fn start(
         seen: reached,
         initial: VecDeque::new(),
         initial_bookmark: false,
+        bookmark_due: false,
         cursor: None,
         columns_sent: false,
         failure: None,
@@ -124,6 +125,9 @@ struct Watch {
     columns_sent: bool,
     failure: Option<TooOld>,
     deadline: Instant,
+    /// A bookmark goes out once everything there is has been read: it then holds the newest revision, also
+    /// where only other collections changed. A bookmark of an old one would not keep anybody from `410`.
+    bookmark_due: bool,
     /// Everything there was has been read: nothing to do before the next wake-up.
     drained: bool,
     /// Made once: a new timer and a new subscription per event would cost more than the event.
@@ -170,10 +174,8 @@ impl Watch {
                 self.cursor = None;
                 return Some(self.expired(too_old));
             }
-            if std::mem::take(&mut self.drained)
-                && let Some(bytes) = self.wait().await?
-            {
-                return Some(bytes);
+            if std::mem::take(&mut self.drained) && !self.bookmark_due {
+                self.wait().await?;
             }
             let reached = self.source.cache.revision();
             let cursor = self.cursor.as_mut()?;
@@ -187,6 +189,9 @@ impl Watch {
                     }
                     if bytes.is_some() {
                         return bytes;
+                    }
+                    if self.drained && std::mem::take(&mut self.bookmark_due) {
+                        return Some(self.view.bookmark(self.seen, false));
                     }
                 }
             }
@@ -211,11 +216,11 @@ impl Watch {
         Some(out.freeze())
     }
 
-    /// Waits for more: `None` ends the watch, `Some(None)` means look again.
-    async fn wait(&mut self) -> Option<Option<Bytes>> {
+    /// Waits for more: `None` ends the watch, otherwise there may be something to read or to say.
+    async fn wait(&mut self) -> Option<()> {
         let cursor = self.cursor.as_mut()?;
         tokio::select! {
-            () = cursor.changed() => return Some(None),
+            () = cursor.changed() => return Some(()),
             () = &mut self.stopped => return None,
             () = &mut self.timer => {}
         }
@@ -225,8 +230,8 @@ impl Watch {
         }
         let next = next_bookmark(now, self.deadline);
         self.timer.as_mut().reset(next.min(self.deadline));
-        self.drained = true;
-        Some(Some(self.view.bookmark(self.seen, false)))
+        self.bookmark_due = true;
+        Some(())
     }
 
     fn encode(&mut self, changes: &[Arc<Change>]) -> Option<Bytes> {

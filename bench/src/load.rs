@@ -74,7 +74,7 @@ pub(crate) const QUICK: Size = Size {
 
 const IN_FLIGHT: usize = 64;
 /// Authorized gets in flight: few enough that fairness lets all of them through.
-const READS_IN_FLIGHT: usize = 16;
+pub(crate) const READS_IN_FLIGHT: usize = 16;
 /// What controllers need to put their own objects into new namespaces.
 const FURNISH: Duration = Duration::from_secs(1);
 /// Connections that the requests in flight, or watchers, share.

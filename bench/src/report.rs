@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::load::{CONNECTIONS, Measures, Size};
+use crate::load::{CONNECTIONS, Measures, READS_IN_FLIGHT, Size};
 use crate::measure::Machine;
 use crate::roles;
 
@@ -192,7 +192,7 @@ impl Report {
                 self.ours.pod_bytes as f64 / 1024.0
             ),
             format!(
-                "Authorized: {} gets, 16 at once over {} connections, by a user with a certificate and one RoleBinding; then the same among {} roles and {} bindings of other users, half of them of the cluster, half over {} namespaces.",
+                "Authorized: {} gets, {READS_IN_FLIGHT} at once over {} connections, by a user with a certificate and one RoleBinding; then the same among {} roles and {} bindings of other users, half of them of the cluster, half over {} namespaces.",
                 size.authorized_gets,
                 CONNECTIONS,
                 size.roles,

@@ -117,6 +117,10 @@ fn controller_manager(upstream: &Path, dir: &Path) -> Command {
     // Our manager holds the Lease; the two share the work by name instead.
     command.args(["--leader-elect=false", "--use-service-account-credentials"]);
     command.args(["--secure-port=0", "--profiling=false"]);
+    // It makes this directory, by default outside of ours.
+    command
+        .arg("--flex-volume-plugin-dir")
+        .arg(dir.join("volume-plugins"));
     command
 }
 

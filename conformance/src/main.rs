@@ -122,7 +122,11 @@ async fn run(cli: &Cli, catalogue: &Catalogue, ledger: &mut Ledger) -> Result<BT
     if chosen.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let mut cluster = Cluster::start(&cli.kyanite, &cli.upstream_bin).await?;
+    let mut cluster = tokio::select! {
+        started = Cluster::start(&cli.kyanite, &cli.upstream_bin) => started?,
+        // What has been started ends as the attempt is dropped.
+        () = suite::told_to_stop() => bail!("interrupted"),
+    };
     let outcome = slices(cli, &suite, &mut cluster, &chosen, ledger).await;
     cluster.stop(&cli.dir).await?;
     outcome

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan;
 use crate::report::{self, Report};
@@ -73,7 +74,7 @@ impl Suite {
         let mut runner = self.spawn(specs, kubeconfig, limit, &log)?;
         let (status, interrupted) = tokio::select! {
             status = runner.wait() => (status?, false),
-            _ = tokio::signal::ctrl_c() => (interrupt(&mut runner).await?, true),
+            () = told_to_stop() => (interrupt(&mut runner).await?, true),
         };
         let read = fs::read(&report).with_context(|| no_report(status, &log))?;
         Ok(Slice {
@@ -111,6 +112,15 @@ impl Suite {
             .process_group(0)
             .kill_on_drop(true);
         command.spawn().context("cannot run ginkgo")
+    }
+}
+
+/// Completes when somebody wants us to end.
+pub(crate) async fn told_to_stop() {
+    let mut terminate = signal(SignalKind::terminate()).expect("the runtime has signals");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
     }
 }
 

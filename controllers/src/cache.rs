@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::core::DynamicResourceScope;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 
 /// Which object.
@@ -29,8 +32,8 @@ impl ObjectKey {
         }
     }
 
-    fn of(object: &impl Resource) -> ObjectKey {
-        let meta = object.meta();
+    fn of(object: &DynamicObject) -> ObjectKey {
+        let meta = &object.metadata;
         ObjectKey::new(
             meta.namespace.clone().unwrap_or_default(),
             meta.name.clone().unwrap_or_default(),
@@ -182,30 +185,89 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
 const UNPOISONED: &str = "nothing panics while it holds the cache";
 
+/// What happens to the objects of a watch, whatever their kind.
+pub(crate) type Events = BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
+
+/// Watches objects as plain JSON. The kinds' own types come later, one object at a time: watching each kind
+/// with a machinery of its own would make the program twice as large.
+pub(crate) fn watch_objects<K>(api: Api<K>, config: watcher::Config) -> Events
+where
+    K: Resource<DynamicType = ()>,
+{
+    let api: Api<DynamicObject> = erased(api);
+    watcher(api, config).default_backoff().boxed()
+}
+
+/// As [`watch_objects`], and asks the server for nothing but metadata.
+pub(crate) fn watch_metadata<K>(api: Api<K>, config: watcher::Config) -> Events
+where
+    K: Resource<DynamicType = ()>,
+{
+    let api: Api<PartialObjectMeta<DynamicObject>> = erased(api);
+    let whole = |meta: PartialObjectMeta<DynamicObject>| DynamicObject {
+        types: meta.types,
+        metadata: meta.metadata,
+        data: Value::Null,
+    };
+    let events = watcher(api, config).default_backoff();
+    events
+        .map_ok(move |event| match event {
+            Event::Init => Event::Init,
+            Event::InitApply(meta) => Event::InitApply(whole(meta)),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(meta) => Event::Apply(whole(meta)),
+            Event::Delete(meta) => Event::Delete(whole(meta)),
+        })
+        .boxed()
+}
+
+fn erased<K, O>(api: Api<K>) -> Api<O>
+where
+    K: Resource<DynamicType = ()>,
+    O: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+{
+    let resource = ApiResource::erase::<K>(&());
+    match api.namespace().map(str::to_owned) {
+        Some(namespace) => Api::namespaced_with(api.into_client(), &namespace, &resource),
+        None => Api::all_with(api.into_client(), &resource),
+    }
+}
+
 /// Keeps a cache up to date, for ever; `keep` reduces an object to what is kept of it.
-pub(crate) async fn follow<K, V>(
+pub(crate) async fn follow<V>(
     cache: Cache<V>,
-    api: Api<K>,
-    config: watcher::Config,
-    keep: impl Fn(K) -> V + Send,
+    kind: String,
+    mut events: Events,
+    keep: impl Fn(DynamicObject) -> Result<V, String> + Send,
 ) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     V: Send + Sync + 'static,
 {
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let what = kind.clone();
+    let kept = move |object: DynamicObject| {
+        let key = ObjectKey::of(&object);
+        match keep(object) {
+            Ok(value) => Some((key, value)),
+            Err(error) => {
+                let ObjectKey { namespace, name } = key;
+                tracing::warn!(kind = what, namespace, name, %error, "an object cannot be read");
+                None
+            }
+        }
+    };
     let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(object)) => {
-                listed.insert(ObjectKey::of(&object), keep(object));
-            }
+            Ok(Event::InitApply(object)) => listed.extend(kept(object)),
             Ok(Event::InitDone) => cache.replace(std::mem::take(&mut listed)),
-            Ok(Event::Apply(object)) => cache.put(ObjectKey::of(&object), keep(object)),
+            Ok(Event::Apply(object)) => {
+                if let Some((key, value)) = kept(object) {
+                    cache.put(key, value);
+                }
+            }
             Ok(Event::Delete(object)) => cache.remove(&ObjectKey::of(&object)),
             Err(error) => {
-                let kind = K::kind(&());
-                tracing::warn!(%kind, %error, "the watch was interrupted and goes on");
+                tracing::warn!(kind, %error, "the watch was interrupted and goes on");
             }
         }
     }

@@ -8,14 +8,15 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{
     Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
 };
-use kube::api::PartialObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::actor::Actor;
-use crate::cache::{self, Cache, ObjectKey};
+use crate::cache::{self, Cache, Events, ObjectKey};
 use crate::queue::{Key, Queue};
 use crate::watched::{AccountState, ClaimState, NamespaceState, PodState, VolumeState};
 use crate::worker::{Synced, work};
@@ -99,16 +100,47 @@ impl Manager {
         keep: impl Fn(K) -> V + Send + 'static,
     ) -> Cache<V>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-        K: Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + DeserializeOwned,
         V: Send + Sync + 'static,
     {
-        let cache = Cache::new();
         let mut config = watcher::Config::default();
         if !fields.is_empty() {
             config = config.fields(fields);
         }
-        let followed = cache::follow(cache.clone(), api, config, keep);
+        let events = cache::watch_objects(api, config);
+        self.follow::<K, V>(events, move |object| {
+            let value = serde_json::to_value(object).map_err(|e| e.to_string())?;
+            let typed = serde_json::from_value(value).map_err(|e| e.to_string())?;
+            Ok(keep(typed))
+        })
+    }
+
+    /// As [`Manager::watch`], for those who need nothing but metadata.
+    pub(crate) fn watch_metadata<K, V>(
+        &mut self,
+        api: Api<K>,
+        keep: impl Fn(ObjectMeta) -> V + Send + 'static,
+    ) -> Cache<V>
+    where
+        K: Resource<DynamicType = ()>,
+        V: Send + Sync + 'static,
+    {
+        let events = cache::watch_metadata(api, watcher::Config::default());
+        self.follow::<K, V>(events, move |object| Ok(keep(object.metadata)))
+    }
+
+    fn follow<K, V>(
+        &mut self,
+        events: Events,
+        keep: impl Fn(DynamicObject) -> Result<V, String> + Send + 'static,
+    ) -> Cache<V>
+    where
+        K: Resource<DynamicType = ()>,
+        V: Send + Sync + 'static,
+    {
+        let cache = Cache::new();
+        let kind = K::kind(&()).into_owned();
+        let followed = cache::follow(cache.clone(), kind, events, keep);
         self.tasks.push(Box::pin(followed));
         let again = cache.clone();
         self.looks.push(Box::new(move || again.look_again()));
@@ -179,13 +211,10 @@ impl Manager {
         if let Some(cache) = &self.accounts {
             return cache.clone();
         }
-        let cache = self.watch(
-            Api::all(self.client()),
-            "",
-            |account: PartialObjectMeta<ServiceAccount>| AccountState {
-                uid: account.metadata.uid.unwrap_or_default(),
-            },
-        );
+        let all: Api<ServiceAccount> = Api::all(self.client());
+        let cache = self.watch_metadata(all, |meta| AccountState {
+            uid: meta.uid.unwrap_or_default(),
+        });
         self.accounts.insert(cache).clone()
     }
 

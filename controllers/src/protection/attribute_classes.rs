@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
-use kube::api::PartialObjectMeta;
 
 use super::{CLASS_FINALIZER, Guarded, settle};
 use crate::actor::Actor;
@@ -19,13 +18,8 @@ const ACCOUNT: &str = "volumeattributesclass-protection-controller";
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
-    let classes = manager.watch(
-        Api::all(manager.client()),
-        "",
-        |class: PartialObjectMeta<VolumeAttributesClass>| {
-            Guarded::of(&class.metadata, CLASS_FINALIZER)
-        },
-    );
+    let all: Api<VolumeAttributesClass> = Api::all(manager.client());
+    let classes = manager.watch_metadata(all, |meta| Guarded::of(&meta, CLASS_FINALIZER));
     enqueue_changes(&classes, &queue);
     let users = Users {
         claims: manager.claims(),

@@ -8,7 +8,6 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
     ConfigMap, ReplicationController, ResourceQuota, Secret, Service,
 };
-use kube::api::PartialObjectMeta;
 use kube::{Api, Resource};
 use policy::quota::{self, GroupResource};
 use serde_json::Value;
@@ -117,11 +116,10 @@ impl Notice {
     // Objects that only count while they are there.
     fn of_number<K>(&self, manager: &mut Manager, group: &str, plural: &str)
     where
-        K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-        K: Send + Sync + 'static,
+        K: Resource<DynamicType = ()>,
     {
-        let all: Api<PartialObjectMeta<K>> = Api::all(manager.client());
-        let cache = manager.watch(all, "", drop);
+        let all: Api<K> = Api::all(manager.client());
+        let cache = manager.watch_metadata(all, drop);
         let (resource, tell) = (GroupResource::new(group, plural), self.tell());
         cache.on_change(move |change| {
             if change.after.is_none() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{
     Api, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
@@ -316,6 +316,30 @@ fn a_quiet_watch_gets_bookmarks() {
         let bookmark = events.find(|event| event["type"] == "BOOKMARK").expect("a bookmark");
         assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true", "{bookmark}");
         assert_eq!(bookmark["object"]["kind"], "ConfigMap");
+    });
+}
+
+#[test]
+fn a_bookmark_holds_the_newest_revision_although_only_other_kinds_changed() {
+    let server = Server::start_alone();
+    server.block_on(async {
+        api(&server).create(&PostParams::default(), &config_map("cm", "0")).await.unwrap();
+        // Two seconds before a watch ends, and every minute.
+        let path = "/api/v1/namespaces/default/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=4";
+        let request = http::Request::get(path).body(vec![]).unwrap();
+        let mut events = pin!(server.client().request_events::<ConfigMap>(request).await.unwrap());
+        let first = events.try_next().await.unwrap();
+        assert!(matches!(first, Some(WatchEvent::Added(_))), "{first:?}");
+        let secrets: Api<Secret> = Api::namespaced(server.client(), "default");
+        let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap();
+        let secret = secrets.create(&PostParams::default(), &secret).await.unwrap();
+        let Some(WatchEvent::Bookmark(bookmark)) = events.try_next().await.unwrap() else {
+            panic!("no bookmark came");
+        };
+        let revision = |text: &str| text.parse::<u64>().unwrap();
+        let written = revision(&secret.metadata.resource_version.unwrap());
+        let told = revision(&bookmark.metadata.resource_version);
+        assert!(told >= written, "bookmark of {told}, written was {written}");
     });
 }
 

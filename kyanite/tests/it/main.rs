@@ -7,6 +7,7 @@ mod certs;
 mod controllers;
 mod crash;
 mod escalation;
+mod fair_shares;
 mod harness;
 mod hostile;
 mod hostile_credentials;

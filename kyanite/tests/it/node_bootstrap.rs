@@ -16,6 +16,9 @@ const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
 
+/// A request: its name, signer and usages, and the common name and organisations in it.
+type Asked<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, &'a [&'a str]);
+
 /// A token as `kyanite token create` makes it: its id and all of it.
 fn token(server: &Server) -> (String, String) {
     let mut command = Command::new(KYANITE);
@@ -202,7 +205,7 @@ fn a_bootstrap_token_gets_no_certificate_of_another_kind() {
              kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
         );
     let (node, nodes) = ("system:node:a", "system:nodes");
-    let pending: [(&str, &str, &[&str], &str, &[&str]); 6] = [
+    let pending: [Asked<'_>; 6] = [
         (
             "master-kubelet",
             KUBELET,

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, Request};
+use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::Kubeconfig;
@@ -52,12 +52,9 @@ impl Server {
         self.person(Credentials::Token(token.into()))
     }
 
-    /// The administrator speaking for a user and groups.
-    pub(crate) fn acting(&self, user: &str, groups: &[&str]) -> Person<'_> {
-        let person = self.admin().with("Impersonate-User", user);
-        groups.iter().fold(person, |person, group| {
-            person.with("Impersonate-Group", group)
-        })
+    /// A client with these credentials, on the runtime that asks for it.
+    pub(crate) async fn client_with(&self, credentials: &Credentials) -> kube::Client {
+        client_of(&self.kubeconfig_of(credentials)).await
     }
 
     /// A kubeconfig of this server with these credentials.
@@ -143,7 +140,6 @@ impl Person<'_> {
             Answer {
                 asked: format!("{method} {path}"),
                 code: parts.status.as_u16(),
-                headers: parts.headers,
                 body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
             }
         })
@@ -155,7 +151,6 @@ impl Person<'_> {
 pub(crate) struct Answer {
     asked: String,
     pub(crate) code: u16,
-    pub(crate) headers: HeaderMap,
     /// JSON, or the text as a JSON string.
     pub(crate) body: Value,
 }
