@@ -24,8 +24,12 @@ pub fn create(object: &Value, errors: &mut Errors) {
     pod_cidrs(object, errors);
 }
 
-/// A changed Node; spec and status obey the same rules because either may carry the other.
-pub fn update(new: &Value, old: &Value, _: &str, errors: &mut Errors) {
+/// A changed Node. Upstream judges it as a new one first, and what is wrong either way is told twice; of a
+/// status it asks the second half only.
+pub fn update(new: &Value, old: &Value, subresource: &str, errors: &mut Errors) {
+    if subresource.is_empty() {
+        create(new, errors);
+    }
     amounts(new, errors);
     let status = Path::root("status");
     let addresses = items(at(new, "status"), "addresses");
@@ -38,7 +42,6 @@ pub fn update(new: &Value, old: &Value, _: &str, errors: &mut Errors) {
     );
     fixed_once_set(new, old, errors);
     taints(new, errors);
-    pod_cidrs(new, errors);
 }
 
 fn fixed_once_set(new: &Value, old: &Value, errors: &mut Errors) {
@@ -182,6 +185,22 @@ mod tests {
                     "status.allocatable.pods: Invalid value",
                 ),
             ],
+        );
+    }
+
+    #[test]
+    fn an_update_is_judged_as_a_new_node_first() {
+        let mut errors = Errors::default();
+        let two = json!({"spec": {"podCIDRs": ["10.244.1.0/24", "10.244.0.0/24"]}});
+        let one = json!({"spec": {"podCIDRs": ["10.244.0.0/24"]}});
+        update(&two, &one, "", &mut errors);
+        let told: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "spec.podCIDRs: Invalid value: [\"10.244.1.0/24\",\"10.244.0.0/24\"]: may specify no more than one CIDR for each IP family",
+                "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid",
+            ]
         );
     }
 
