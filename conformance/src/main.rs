@@ -65,7 +65,7 @@ struct Cli {
     #[arg(long)]
     workers: Option<usize>,
     /// Specs between two entries into the ledger
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 40)]
     slice: usize,
     /// Run nothing, only write the scoreboard
     #[arg(long)]
