@@ -46,6 +46,9 @@ struct Cli {
     /// The scoreboard to write
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
+    /// What the scoreboard shall say about this build and machine
+    #[arg(long, default_value = "")]
+    note: String,
     /// The list of expected specs to add those to that passed
     #[arg(long, value_name = "FILE")]
     accept: Option<PathBuf>,
@@ -65,7 +68,7 @@ struct Cli {
     #[arg(long)]
     workers: Option<usize>,
     /// Specs between two entries into the ledger
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 40)]
     slice: usize,
     /// Run nothing, only write the scoreboard
     #[arg(long)]
@@ -207,7 +210,8 @@ fn tell(report: &report::Report) {
 
 fn publish(cli: &Cli, catalogue: &Catalogue, ledger: &Ledger) -> Result<()> {
     if let Some(page) = &cli.page {
-        let text = scoreboard::page(catalogue, &ledger.outcomes, &cluster::helpers());
+        let about = format!("{} {}", cluster::helpers(), cli.note);
+        let text = scoreboard::page(catalogue, &ledger.outcomes, &about);
         fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
         say(&format!("scoreboard: {}", page.display()));
     }

@@ -22,8 +22,9 @@ const UNKNOWN_SECONDS: f64 = 30.0;
 /// What the suite spends around each spec: its namespace, its accounts, its clean-up.
 const AROUND_A_SPEC: f64 = 2.0;
 
-/// The specs to run: what is wanted, without what is `done`, as much as fits; the quickest first, so that a
-/// run that is cut short has seen as many as it could.
+/// The specs to run: what is wanted, without what is `done`, as much as fits; the quickest first, and last
+/// those that lack something and wait in vain for it, so that a run that is cut short has seen as many as
+/// it could.
 pub(crate) fn choose<'a>(
     catalogue: &'a Catalogue,
     wanted: &Wanted,
@@ -35,7 +36,8 @@ pub(crate) fn choose<'a>(
         .iter()
         .filter(|spec| is_wanted(catalogue, wanted, spec) && !done.contains(spec.name))
         .collect();
-    chosen.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+    let hopeless = |spec: &Spec| catalogue.lacks(spec.name).is_some();
+    chosen.sort_by(|a, b| (hopeless(a).cmp(&hopeless(b))).then(cost(a).total_cmp(&cost(b))));
     match wanted.limit {
         Some(limit) => as_many_as_fit(chosen, limit, workers),
         None => chosen,
@@ -89,7 +91,10 @@ mod tests {
         let catalogue = Catalogue::built_in();
         let all = choose(&catalogue, &class_one(), &BTreeSet::new(), 3);
         assert_eq!(all.len(), 110);
-        assert!(all.windows(2).all(|pair| cost(pair[0]) <= cost(pair[1])));
+        let lacking = |spec: &&Spec| catalogue.lacks(spec.name).is_some();
+        let (first, last) = all.split_at(all.iter().take_while(|s| !lacking(s)).count());
+        assert!(last.iter().all(lacking));
+        assert!(first.windows(2).all(|pair| cost(pair[0]) <= cost(pair[1])));
         let done = BTreeSet::from([all[0].name.to_owned()]);
         assert_eq!(choose(&catalogue, &class_one(), &done, 3), all[1..]);
     }

@@ -52,7 +52,7 @@ impl Tally {
 pub(crate) fn page(
     catalogue: &Catalogue,
     outcomes: &BTreeMap<String, Outcome>,
-    helpers: &str,
+    about: &str,
 ) -> String {
     let mut page = String::from("# Conformance\n\n");
     let tally = Tally::of(catalogue.specs.iter(), outcomes);
@@ -70,7 +70,7 @@ pub(crate) fn page(
             tally.passed, tally.failed, tally.not_run, tally.not_runnable
         ),
     );
-    put(&mut page, format_args!("{helpers}"));
+    put(&mut page, format_args!("{}", about.trim_end()));
     page.push_str(&groups(catalogue, outcomes));
     page.push_str(&failures(catalogue, outcomes));
     page.push_str(&times(catalogue, outcomes));
