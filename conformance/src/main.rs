@@ -58,6 +58,9 @@ struct Cli {
     /// Only the specs that are expected to pass
     #[arg(long)]
     expected: bool,
+    /// Also those that need what Kyanite lacks
+    #[arg(long)]
+    lacking: bool,
     /// Also those that passed before
     #[arg(long)]
     all: bool,
@@ -77,8 +80,6 @@ struct Cli {
     names: Vec<String>,
 }
 
-// What a slice may take when no limit is given: a spec that waits in vain does so for minutes.
-const SLICE_LIMIT: Duration = Duration::from_secs(45 * 60);
 // Of the user's limit, kept for what ends a run: the specs' clean-up and the report.
 const CLEAN_UP: u64 = 30;
 
@@ -109,6 +110,7 @@ async fn run(cli: &Cli, catalogue: &Catalogue, ledger: &mut Ledger) -> Result<BT
     let wanted = Wanted {
         classes: cli.classes.clone(),
         expected_only: cli.expected,
+        lacking: cli.lacking,
         names: cli.names.clone(),
         limit: cli.limit.map(Duration::from_secs),
     };
@@ -145,7 +147,7 @@ async fn slices(
     let start = Instant::now();
     let mut ran = BTreeSet::new();
     for slice in chosen.chunks(cli.slice.max(1)) {
-        let Some(limit) = time_left(cli, start) else {
+        let Some(limit) = time_left(cli, start, plan::patience(slice, suite.workers)) else {
             break;
         };
         say(&format!(
@@ -180,14 +182,13 @@ async fn slices(
     Ok(ran)
 }
 
-fn time_left(cli: &Cli, start: Instant) -> Option<Duration> {
+fn time_left(cli: &Cli, start: Instant, patience: Duration) -> Option<Duration> {
     let Some(limit) = cli.limit else {
-        return Some(SLICE_LIMIT);
+        return Some(patience);
     };
     let limit = Duration::from_secs(limit.saturating_sub(CLEAN_UP));
-    limit
-        .checked_sub(start.elapsed())
-        .filter(|left| !left.is_zero())
+    let left = limit.checked_sub(start.elapsed())?;
+    (!left.is_zero()).then_some(left.min(patience))
 }
 
 fn tell(report: &report::Report) {

@@ -11,6 +11,8 @@ pub(crate) struct Wanted {
     pub(crate) classes: Vec<u8>,
     /// Only those that must pass.
     pub(crate) expected_only: bool,
+    /// Also those that lack something: they wait in vain, some without end.
+    pub(crate) lacking: bool,
     /// Only those whose name contains one of these; empty means all.
     pub(crate) names: Vec<String>,
     /// How long the run may take, going by upstream's times.
@@ -47,12 +49,20 @@ pub(crate) fn choose<'a>(
 fn is_wanted(catalogue: &Catalogue, wanted: &Wanted, spec: &Spec) -> bool {
     let named = |part: &String| spec.name.contains(part.as_str());
     wanted.classes.contains(&spec.class)
+        && (wanted.lacking || catalogue.lacks(spec.name).is_none())
         && (!wanted.expected_only || catalogue.expected.contains(spec.name))
         && (wanted.names.is_empty() || wanted.names.iter().any(named))
 }
 
 fn cost(spec: &Spec) -> f64 {
     spec.upstream_seconds.unwrap_or(UNKNOWN_SECONDS) + AROUND_A_SPEC
+}
+
+/// How long a slice may take before it is cut short: several times what upstream takes, because a spec that
+/// fails often does so by waiting.
+pub(crate) fn patience(specs: &[&Spec], workers: usize) -> Duration {
+    let upstream: f64 = specs.iter().map(|spec| cost(spec)).sum();
+    Duration::from_secs(240) + Duration::from_secs_f64(3.0 * upstream / workers.max(1) as f64)
 }
 
 fn as_many_as_fit(chosen: Vec<&Spec>, limit: Duration, workers: usize) -> Vec<&Spec> {
@@ -81,6 +91,7 @@ mod tests {
         Wanted {
             classes: vec![1],
             expected_only: false,
+            lacking: true,
             names: Vec::new(),
             limit: None,
         }
@@ -97,6 +108,11 @@ mod tests {
         assert!(first.windows(2).all(|pair| cost(pair[0]) <= cost(pair[1])));
         let done = BTreeSet::from([all[0].name.to_owned()]);
         assert_eq!(choose(&catalogue, &class_one(), &done, 3), all[1..]);
+        let wanted = Wanted {
+            lacking: false,
+            ..class_one()
+        };
+        assert_eq!(choose(&catalogue, &wanted, &BTreeSet::new(), 3), first);
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub(crate) struct Suite {
     kubectl: PathBuf,
     /// Where the report and the runner's output go.
     dir: PathBuf,
-    workers: usize,
+    /// Specs at the same time.
+    pub(crate) workers: usize,
 }
 
 /// How a slice ended.

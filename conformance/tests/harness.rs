@@ -1,6 +1,6 @@
 //! The whole command against a real `kyanite up`, with stand-ins for upstream's programs: what is told to the
 //! runner, what is kept, and when the exit status is a failure.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::fs;
 use std::io::Write as _;
