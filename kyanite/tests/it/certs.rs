@@ -74,7 +74,10 @@ fn certificates_are_listed_for_people_and_programs() {
         assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
     }
     let status = kyanite(&server, "status -o json").ok().json();
-    assert!(is_a_year(&status["certificates"][0]["daysLeft"]), "{status}");
+    assert!(
+        is_a_year(&status["certificates"][0]["daysLeft"]),
+        "{status}"
+    );
     let (_, metrics) = server.send(get("/metrics"));
     assert!(
         metrics.contains("kyanite_certificate_expiry_seconds{name=\"apiserver\"}"),
