@@ -13,6 +13,7 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::actor::Actor;
@@ -25,6 +26,24 @@ use crate::{Config, Error};
 /// How often everything is looked at again. Upstream takes half a day to a day; looking costs nothing
 /// here, and it is how a new root CA file reaches the namespaces.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
+
+/// A use for a watch: it arises once and stays. What nobody needs is not watched, because every change of it
+/// would be sent, read and thrown away.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Need(Arc<watch::Sender<bool>>);
+
+impl Need {
+    /// From now on.
+    pub(crate) fn arises(&self) {
+        self.0
+            .send_if_modified(|needed| !std::mem::replace(needed, true));
+    }
+
+    async fn arisen(self) {
+        // The sender is `self`, so it cannot be gone.
+        let _ = self.0.subscribe().wait_for(|needed| *needed).await;
+    }
+}
 
 /// The manager while its controllers are being started.
 pub(crate) struct Manager {
@@ -39,6 +58,8 @@ pub(crate) struct Manager {
     accounts: Option<Cache<AccountState>>,
     bootstrap_tokens: Option<Cache<Secret>>,
     pods: Option<Cache<PodState>>,
+    /// Whether anything depends on pods: claims or quotas.
+    pub(crate) need_of_pods: Need,
     claims: Option<Cache<ClaimState>>,
     volumes: Option<Cache<VolumeState>>,
 }
@@ -57,6 +78,7 @@ impl Manager {
             accounts: None,
             bootstrap_tokens: None,
             pods: None,
+            need_of_pods: Need::default(),
             claims: None,
             volumes: None,
         }
@@ -103,12 +125,27 @@ impl Manager {
         K: Resource<DynamicType = ()> + DeserializeOwned,
         V: Send + Sync + 'static,
     {
+        self.watch_when(None, api, fields, keep)
+    }
+
+    /// As [`Manager::watch`], from the moment on that it is needed.
+    pub(crate) fn watch_when<K, V>(
+        &mut self,
+        need: Option<Need>,
+        api: Api<K>,
+        fields: &str,
+        keep: impl Fn(K) -> V + Send + 'static,
+    ) -> Cache<V>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+        V: Send + Sync + 'static,
+    {
         let mut config = watcher::Config::default();
         if !fields.is_empty() {
             config = config.fields(fields);
         }
         let events = cache::watch_objects(api, config);
-        self.follow::<K, V>(events, move |object| {
+        self.follow::<K, V>(need, events, move |object| {
             let value = serde_json::to_value(object).map_err(|e| e.to_string())?;
             let typed = serde_json::from_value(value).map_err(|e| e.to_string())?;
             Ok(keep(typed))
@@ -118,6 +155,7 @@ impl Manager {
     /// As [`Manager::watch`], for those who need nothing but metadata.
     pub(crate) fn watch_metadata<K, V>(
         &mut self,
+        need: Option<Need>,
         api: Api<K>,
         keep: impl Fn(ObjectMeta) -> V + Send + 'static,
     ) -> Cache<V>
@@ -126,11 +164,12 @@ impl Manager {
         V: Send + Sync + 'static,
     {
         let events = cache::watch_metadata(api, watcher::Config::default());
-        self.follow::<K, V>(events, move |object| Ok(keep(object.metadata)))
+        self.follow::<K, V>(need, events, move |object| Ok(keep(object.metadata)))
     }
 
     fn follow<K, V>(
         &mut self,
+        need: Option<Need>,
         events: Events,
         keep: impl Fn(DynamicObject) -> Result<V, String> + Send + 'static,
     ) -> Cache<V>
@@ -141,10 +180,29 @@ impl Manager {
         let cache = Cache::new();
         let kind = K::kind(&()).into_owned();
         let followed = cache::follow(cache.clone(), kind, events, keep);
-        self.tasks.push(Box::pin(followed));
+        self.tasks.push(Box::pin(async move {
+            if let Some(need) = need {
+                need.arisen().await;
+            }
+            followed.await;
+        }));
         let again = cache.clone();
         self.looks.push(Box::new(move || again.look_again()));
         cache
+    }
+
+    /// Does something once a cache knows everything that existed at its start.
+    pub(crate) fn when_complete<V: Send + Sync + 'static>(
+        &mut self,
+        cache: &Cache<V>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let cache = cache.clone();
+        self.tasks.push(Box::pin(async move {
+            cache.complete().await;
+            then();
+            std::future::pending().await
+        }));
     }
 
     /// Every certificate signing request.
@@ -177,12 +235,13 @@ impl Manager {
         self.namespaces.insert(cache).clone()
     }
 
-    /// Every pod.
+    /// Every pod, once somebody needs them.
     pub(crate) fn pods(&mut self) -> Cache<PodState> {
         if let Some(cache) = &self.pods {
             return cache.clone();
         }
-        let cache = self.watch(Api::all(self.client()), "", |pod: Pod| PodState::of(&pod));
+        let (need, all) = (self.need_of_pods.clone(), Api::all(self.client()));
+        let cache = self.watch_when(Some(need), all, "", |pod: Pod| PodState::of(&pod));
         self.pods.insert(cache).clone()
     }
 
@@ -212,7 +271,7 @@ impl Manager {
             return cache.clone();
         }
         let all: Api<ServiceAccount> = Api::all(self.client());
-        let cache = self.watch_metadata(all, |meta| AccountState {
+        let cache = self.watch_metadata(None, all, |meta| AccountState {
             uid: meta.uid.unwrap_or_default(),
         });
         self.accounts.insert(cache).clone()

@@ -19,7 +19,7 @@ const ACCOUNT: &str = "volumeattributesclass-protection-controller";
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
     let all: Api<VolumeAttributesClass> = Api::all(manager.client());
-    let classes = manager.watch_metadata(all, |meta| Guarded::of(&meta, CLASS_FINALIZER));
+    let classes = manager.watch_metadata(None, all, |meta| Guarded::of(&meta, CLASS_FINALIZER));
     enqueue_changes(&classes, &queue);
     let users = Users {
         claims: manager.claims(),

@@ -19,6 +19,8 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let (claims, pods) = (manager.claims(), manager.pods());
     let queue = Arc::new(Queue::new());
     enqueue_changes(&claims, &queue);
+    let need = manager.need_of_pods.clone();
+    claims.on_change(move |_| need.arises());
     let noticed = Arc::clone(&queue);
     pods.on_change(move |change| {
         for pod in change.before.iter().chain(&change.after) {

@@ -13,7 +13,7 @@ use policy::quota::{self, GroupResource};
 use serde_json::Value;
 
 use crate::cache::{Cache, ObjectKey};
-use crate::manager::Manager;
+use crate::manager::{Manager, Need};
 use crate::queue::Queue;
 
 /// Resources whose objects are seen to go. Others are counted more often instead.
@@ -48,8 +48,11 @@ pub(super) struct QuotaState {
 /// Watches quotas and what they count, and asks for those to be counted that need it.
 pub(super) fn watch(manager: &mut Manager, queue: &Arc<Queue<ObjectKey>>) -> Cache<QuotaState> {
     let quotas = manager.watch(Api::all(manager.client()), "", state);
-    let noticed = Arc::clone(queue);
+    let (need, need_of_pods) = (Need::default(), manager.need_of_pods.clone());
+    let (noticed, arisen) = (Arc::clone(queue), need.clone());
     quotas.on_change(move |change| {
+        arisen.arises();
+        need_of_pods.arises();
         if change
             .after
             .is_some_and(|after| asks_for_count(change.before, after))
@@ -60,11 +63,14 @@ pub(super) fn watch(manager: &mut Manager, queue: &Arc<Queue<ObjectKey>>) -> Cac
     let notice = Notice {
         quotas: quotas.clone(),
         queue: Arc::clone(queue),
+        need: need.clone(),
     };
-    let services = manager.watch(Api::all(manager.client()), "", service_cost);
-    notice.of_cost(&services, "services", |cost| cost);
-    notice.of_cost(&manager.pods(), "pods", |pod| &pod.cost);
-    notice.of_cost(&manager.claims(), "persistentvolumeclaims", |c| &c.cost);
+    let all = Api::all(manager.client());
+    let services = manager.watch_when(Some(need), all, "", service_cost);
+    let (pods, claims) = (manager.pods(), manager.claims());
+    notice.of_cost(manager, &services, "services", |cost| cost);
+    notice.of_cost(manager, &pods, "pods", |pod| &pod.cost);
+    notice.of_cost(manager, &claims, "persistentvolumeclaims", |c| &c.cost);
     notice.of_number::<ConfigMap>(manager, "", "configmaps");
     notice.of_number::<Secret>(manager, "", "secrets");
     notice.of_number::<ReplicationController>(manager, "", "replicationcontrollers");
@@ -96,12 +102,19 @@ fn asks_for_count(before: Option<&QuotaState>, after: &QuotaState) -> bool {
 struct Notice {
     quotas: Cache<QuotaState>,
     queue: Arc<Queue<ObjectKey>>,
+    /// Arises with the first quota.
+    need: Need,
 }
 
 impl Notice {
     // Objects of the core group that can become cheaper while they stay.
-    fn of_cost<V, C>(&self, cache: &Cache<V>, plural: &str, cost: fn(&V) -> &C)
-    where
+    fn of_cost<V, C>(
+        &self,
+        manager: &mut Manager,
+        cache: &Cache<V>,
+        plural: &str,
+        cost: fn(&V) -> &C,
+    ) where
         V: Send + Sync + 'static,
         C: PartialEq + 'static,
     {
@@ -109,6 +122,21 @@ impl Notice {
         cache.on_change(move |change| {
             if change.before.is_some() && change.before.map(cost) != change.after.map(cost) {
                 tell(&resource, &change.key.namespace);
+            }
+        });
+        self.count_when_complete(manager, cache);
+    }
+
+    // What went between the first count of a quota and the start of a watch was seen by neither.
+    fn count_when_complete<V: Send + Sync + 'static>(
+        &self,
+        manager: &mut Manager,
+        cache: &Cache<V>,
+    ) {
+        let (quotas, queue) = (self.quotas.clone(), Arc::clone(&self.queue));
+        manager.when_complete(cache, move || {
+            for (key, _) in quotas.all() {
+                queue.add(key);
             }
         });
     }
@@ -119,13 +147,14 @@ impl Notice {
         K: Resource<DynamicType = ()>,
     {
         let all: Api<K> = Api::all(manager.client());
-        let cache = manager.watch_metadata(all, drop);
+        let cache = manager.watch_metadata(Some(self.need.clone()), all, drop);
         let (resource, tell) = (GroupResource::new(group, plural), self.tell());
         cache.on_change(move |change| {
             if change.after.is_none() {
                 tell(&resource, &change.key.namespace);
             }
         });
+        self.count_when_complete(manager, &cache);
     }
 
     fn tell(&self) -> impl Fn(&GroupResource, &str) + Send + Sync + 'static {
