@@ -57,9 +57,9 @@ fn stop(dir: &DataDir, state: &State) -> Result<()> {
     let pid = pid
         .ok_or_else(|| Failure::new(Code::Failure, format!("{} is not a process id", state.pid)))?;
     signal(pid, Signal::TERM)?;
-    if !released(dir, PATIENCE)? {
+    if !released(dir, state.pid, PATIENCE)? {
         signal(pid, Signal::KILL)?;
-        if !released(dir, PATIENCE)? {
+        if !released(dir, state.pid, PATIENCE)? {
             return Err(Failure::new(
                 Code::Failure,
                 format!("process {} does not end", state.pid),
@@ -79,18 +79,30 @@ fn signal(pid: Pid, signal: Signal) -> Result<()> {
     }
 }
 
-// The lock is free when the process is gone, however it went.
+// A server gives the lock back as one of the last things it does, so the process is asked for too.
 #[expect(
     clippy::disallowed_methods,
     reason = "a command line tool that waits for another process"
 )]
-fn released(dir: &DataDir, patience: Duration) -> Result<bool> {
+fn released(dir: &DataDir, pid: u32, patience: Duration) -> Result<bool> {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
-        if dir.lock()?.is_some() {
+        if dir.lock()?.is_some() && has_ended(pid) {
             return Ok(true);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(false)
+}
+
+// One whose parent has not asked about it yet (Z) has ended as well.
+fn has_ended(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim().chars().next());
+    matches!(state, Some('Z' | 'X') | None)
 }
