@@ -39,15 +39,11 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let noticed = Arc::clone(&queue);
     maps.on_change(move |_| noticed.add(()));
     let actor = manager.act_as(ACCOUNT);
-    let complete = (tokens.clone(), maps.clone());
     manager.start_work(
         name,
         queue,
         1,
-        async move {
-            complete.0.complete().await;
-            complete.1.complete().await;
-        },
+        [tokens.completion(), maps.completion()],
         move |()| sync(tokens.clone(), maps.clone(), actor.clone()),
     );
 }

@@ -63,6 +63,16 @@ struct Shared<V> {
     complete: watch::Sender<bool>,
 }
 
+/// The moment from which a cache knows everything.
+pub(crate) struct Completion(watch::Receiver<bool>);
+
+impl Completion {
+    pub(crate) async fn reached(mut self) {
+        // An error means that the cache is gone, and with it the manager.
+        let _ = self.0.wait_for(|complete| *complete).await;
+    }
+}
+
 impl<V> Clone for Cache<V> {
     fn clone(&self) -> Self {
         Cache {
@@ -87,11 +97,9 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.listeners_mut().push(Box::new(listener));
     }
 
-    /// Waits until everything that existed at the start has been seen.
-    pub(crate) async fn complete(&self) {
-        let mut complete = self.shared.complete.subscribe();
-        // An error means that the sender is gone, and with it the manager.
-        let _ = complete.wait_for(|complete| *complete).await;
+    /// When everything that existed at the start has been seen.
+    pub(crate) fn completion(&self) -> Completion {
+        Completion(self.shared.complete.subscribe())
     }
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
@@ -323,6 +331,6 @@ mod tests {
         let (cache, _) = watched();
         assert!(!*cache.shared.complete.borrow());
         cache.replace(BTreeMap::new());
-        cache.complete().await;
+        cache.completion().reached().await;
     }
 }

@@ -30,14 +30,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         aggregated.for_each(|(key, _)| noticed.add(key));
     });
     let actor = manager.act_as(ACCOUNT);
-    let complete = roles.clone();
-    manager.start_work(
-        name,
-        queue,
-        5,
-        async move { complete.complete().await },
-        move |key| sync(roles.clone(), actor.clone(), key),
-    );
+    manager.start_work(name, queue, 5, [roles.completion()], move |key| {
+        sync(roles.clone(), actor.clone(), key)
+    });
 }
 
 async fn sync(roles: Cache<ClusterRole>, actor: Actor, key: ObjectKey) -> Synced {

@@ -26,14 +26,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
     enqueue_changes(&requests, &queue);
     let actor = manager.act_as(ACCOUNT);
-    let complete = requests.clone();
-    manager.start_work(
-        name,
-        queue,
-        1,
-        async move { complete.complete().await },
-        move |key| sync(requests.clone(), actor.clone(), key),
-    );
+    manager.start_work(name, queue, 1, [requests.completion()], move |key| {
+        sync(requests.clone(), actor.clone(), key)
+    });
 }
 
 async fn sync(requests: Cache<CertificateSigningRequest>, actor: Actor, key: ObjectKey) -> Synced {

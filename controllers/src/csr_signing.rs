@@ -35,14 +35,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
     enqueue_changes(&requests, &queue);
     let actor = manager.act_as(ACCOUNT);
-    let complete = requests.clone();
-    manager.start_work(
-        name,
-        queue,
-        5,
-        async move { complete.complete().await },
-        move |key| sync(Arc::clone(&config), requests.clone(), actor.clone(), key),
-    );
+    manager.start_work(name, queue, 5, [requests.completion()], move |key| {
+        sync(Arc::clone(&config), requests.clone(), actor.clone(), key)
+    });
 }
 
 async fn sync(

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::actor::Actor;
-use crate::cache::{self, Cache, Events, ObjectKey};
+use crate::cache::{self, Cache, Completion, Events, ObjectKey};
 use crate::queue::{Key, Queue};
 use crate::watched::{AccountState, ClaimState, NamespaceState, PodState, VolumeState};
 use crate::worker::{Synced, work};
@@ -97,19 +97,22 @@ impl Manager {
         self.client.clone()
     }
 
-    /// Works off a queue once the caches it reads are complete.
+    /// Works off a queue once the caches it reads know everything.
     pub(crate) fn start_work<K: Key, F>(
         &mut self,
         controller: &'static str,
         queue: Arc<Queue<K>>,
         at_once: usize,
-        complete: impl Future<Output = ()> + Send + 'static,
+        after: impl IntoIterator<Item = Completion>,
         sync: impl Fn(K) -> F + Send + 'static,
     ) where
         F: Future<Output = Synced> + Send + 'static,
     {
+        let after: Vec<Completion> = after.into_iter().collect();
         self.tasks.push(Box::pin(async move {
-            complete.await;
+            for completion in after {
+                completion.reached().await;
+            }
             work(controller, queue, at_once, sync).await;
         }));
     }
@@ -197,9 +200,9 @@ impl Manager {
         cache: &Cache<V>,
         then: impl FnOnce() + Send + 'static,
     ) {
-        let cache = cache.clone();
+        let completion = cache.completion();
         self.tasks.push(Box::pin(async move {
-            cache.complete().await;
+            completion.reached().await;
             then();
             std::future::pending().await
         }));

@@ -46,7 +46,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         name,
         queue,
         AT_ONCE,
-        async move { namespaces.complete().await },
+        [namespaces.completion()],
         move |namespace: String| sync(actor.clone(), namespace),
     );
 }

@@ -38,13 +38,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
     let quotas = noticing::watch(manager, &queue);
     let (client, actor) = (manager.client(), manager.act_as(ACCOUNT));
-    manager.start_work(
-        name,
-        queue,
-        AT_ONCE,
-        async move { quotas.complete().await },
-        move |key| sync(client.clone(), actor.clone(), key),
-    );
+    manager.start_work(name, queue, AT_ONCE, [quotas.completion()], move |key| {
+        sync(client.clone(), actor.clone(), key)
+    });
 }
 
 // The quota is read before the objects: a charge that comes in between changes it, and the write with

@@ -74,10 +74,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         name,
         queue,
         4,
-        async move {
-            namespaces.complete().await;
-            maps.complete().await;
-        },
+        [namespaces.completion(), maps.completion()],
         move |namespace| sync(Arc::clone(&publisher), namespace),
     );
 }

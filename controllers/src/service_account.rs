@@ -28,15 +28,11 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         }
     });
     let actor = manager.act_as(ACCOUNT);
-    let complete = (namespaces.clone(), accounts.clone());
     manager.start_work(
         name,
         queue,
         4,
-        async move {
-            complete.0.complete().await;
-            complete.1.complete().await;
-        },
+        [namespaces.completion(), accounts.completion()],
         move |key| sync(namespaces.clone(), accounts.clone(), actor.clone(), key),
     );
 }

@@ -83,10 +83,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         name,
         queue,
         5,
-        async move {
-            accounts.complete().await;
-            secrets.complete().await;
-        },
+        [accounts.completion(), secrets.completion()],
         move |task| sync(Arc::clone(&tokens), task),
     );
 }

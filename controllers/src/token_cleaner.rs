@@ -21,14 +21,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
     enqueue_changes(&tokens, &queue);
     let actor = manager.act_as(ACCOUNT);
-    let complete = tokens.clone();
-    manager.start_work(
-        name,
-        queue,
-        1,
-        async move { complete.complete().await },
-        move |key| sync(tokens.clone(), actor.clone(), key),
-    );
+    manager.start_work(name, queue, 1, [tokens.completion()], move |key| {
+        sync(tokens.clone(), actor.clone(), key)
+    });
 }
 
 async fn sync(tokens: Cache<Secret>, actor: Actor, key: ObjectKey) -> Synced {

@@ -34,16 +34,15 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         move |change: &Change<'_, VolumeState>| noticed.add_all(left(change, |v| &v.classes));
     users.volumes.on_change(notice);
     let actor = manager.act_as(ACCOUNT);
-    let complete = (classes.clone(), users.clone());
     manager.start_work(
         name,
         queue,
         1,
-        async move {
-            complete.0.complete().await;
-            complete.1.claims.complete().await;
-            complete.1.volumes.complete().await;
-        },
+        [
+            classes.completion(),
+            users.claims.completion(),
+            users.volumes.completion(),
+        ],
         move |key| sync(classes.clone(), users.clone(), actor.clone(), key),
     );
 }

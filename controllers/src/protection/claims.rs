@@ -30,15 +30,11 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         }
     });
     let actor = manager.act_as(ACCOUNT);
-    let complete = (claims.clone(), pods.clone());
     manager.start_work(
         name,
         queue,
         1,
-        async move {
-            complete.0.complete().await;
-            complete.1.complete().await;
-        },
+        [claims.completion(), pods.completion()],
         move |key| sync(claims.clone(), pods.clone(), actor.clone(), key),
     );
 }

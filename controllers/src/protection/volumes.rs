@@ -20,14 +20,9 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let queue = Arc::new(Queue::new());
     enqueue_changes(&volumes, &queue);
     let actor = manager.act_as(ACCOUNT);
-    let complete = volumes.clone();
-    manager.start_work(
-        name,
-        queue,
-        1,
-        async move { complete.complete().await },
-        move |key| sync(volumes.clone(), actor.clone(), key),
-    );
+    manager.start_work(name, queue, 1, [volumes.completion()], move |key| {
+        sync(volumes.clone(), actor.clone(), key)
+    });
 }
 
 async fn sync(volumes: Cache<VolumeState>, actor: Actor, key: ObjectKey) -> Synced {
