@@ -34,15 +34,15 @@ use crate::request::{self, Query};
 use crate::rest::{Api, Call, Reply, deprecation};
 use crate::settings::Access;
 use crate::status::{ApiError, Result};
-use crate::{impersonation, turns, view};
+use crate::turns::{self, LARGE_BODY};
+use crate::{impersonation, view};
 
 /// Upstream's limits: time for a request, requests at once (400 that read and 200 that write).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 pub(crate) const SEATS: u32 = 600;
-/// Large bodies that are decoded at once, in units of this size: memory has its own bound, which
+/// Large bodies that are decoded at once, in units of [`LARGE_BODY`]: memory has its own bound, which
 /// holds for those too whom fairness exempts.
-const LARGE_BODY: usize = 64 * 1024;
 const LARGE_BODIES: usize = 200;
 /// How long a request waits for its turn (upstream: a quarter of the request timeout).
 const QUEUE_WAIT: Duration = Duration::from_secs(15);

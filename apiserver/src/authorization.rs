@@ -12,7 +12,7 @@ use crate::settings::AuthorizationMode;
 use crate::status::{ApiError, Result};
 
 /// Who may do everything, whatever the authorizers say (upstream's privileged group).
-pub(crate) const SUPERUSERS: &str = "system:masters";
+const SUPERUSERS: &str = "system:masters";
 
 /// The server's authorizer.
 #[derive(Debug, Clone)]
@@ -62,11 +62,6 @@ impl Authorizer {
                 Err(ApiError::not_allowed(asked, &reason))
             }
         }
-    }
-
-    /// For plugins: as [`Authorizer::decide`]; an authorizer that asks elsewhere would wait here.
-    pub(crate) async fn authorize(&self, asked: &Attributes<'_>) -> Decision {
-        self.decide(asked)
     }
 
     fn ask(&self, mode: AuthorizationMode, asked: &Attributes<'_>) -> Decision {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  TLS, HTTP        server ─► app ─► pages (discovery, OpenAPI, health, metrics)
+//!  at the door                 ├───── authentication, impersonation, authorization, turns
 //!                               └──► rest (verbs) ─► admission ─► store
 //!  reads                              └─► list, watch ◄── cache ◄── one watch on the store
 //!  bytes            negotiate, codec (in), view (out), stored (between)

@@ -7,11 +7,11 @@
 mod create;
 mod delete;
 mod patch;
-mod questions;
 mod read;
 mod reviews;
 pub(crate) mod scale;
 mod subresources;
+mod tokens;
 mod update;
 
 pub(crate) use create::generate_name;

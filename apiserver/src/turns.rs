@@ -12,8 +12,8 @@ use crate::cache::{Follower, following};
 use crate::collection::Collection;
 use crate::rest::Call;
 
-/// A body of this size takes one more seat.
-const LARGE_BODY: usize = 64 * 1024;
+/// Large bodies are counted in units of this size: each takes one more seat.
+pub(crate) const LARGE_BODY: usize = 64 * 1024;
 /// Objects a list reads per seat, and the most seats a list takes (upstream's estimates).
 const OBJECTS_PER_SEAT: usize = 100;
 const MAX_LIST_SEATS: usize = 10;

@@ -1,15 +1,86 @@
-//! Reviews: what they must say before they are answered.
+//! Reviews: questions about access that clients POST, what they must say, and their answers.
 
+use access::tokens;
+use jiff::Timestamp;
 use kinds::resources::Resource;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Api, Call};
-use crate::codec;
+use crate::authentication::CacheObjects;
 use crate::status::{ApiError, Result};
+use crate::{codec, reviews};
 
 impl Api {
-    /// Reads the review in a request's body, as its owner sent it, and refuses one that asks nothing.
-    pub(super) fn read_review(&self, call: &Call, warnings: &mut Vec<String>) -> Result<Value> {
+    /// Who am I.
+    pub(super) async fn self_review(
+        &self,
+        call: &Call,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let mut review = self.decode_review(call, warnings).await?;
+        review["metadata"]["creationTimestamp"] = self.clock.seconds().into();
+        review["status"] = json!({"userInfo": reviews::user_info(&call.user)});
+        Ok(review)
+    }
+
+    /// Whose token is this.
+    pub(super) async fn token_review(
+        &self,
+        call: &Call,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let mut review = self.decode_review(call, warnings).await?;
+        let token = review["spec"]["token"].as_str().unwrap_or_default();
+        let audiences = review["spec"]["audiences"].as_array().into_iter().flatten();
+        let wanted: Vec<String> = audiences
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        let objects = CacheObjects(&self.cache);
+        let verdict = self
+            .authenticator
+            .token(token, Timestamp::now(), &wanted, &objects);
+        review["status"] = match verdict.await {
+            Err(why) => json!({"user": {}, "error": why.to_string()}),
+            Ok(found) => {
+                let user = tokens::with_authenticated_group(found.user);
+                json!({"authenticated": true, "user": reviews::user_info(&user), "audiences": found.audiences})
+            }
+        };
+        Ok(review)
+    }
+
+    /// May they.
+    pub(super) async fn access_review(
+        &self,
+        call: &Call,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value> {
+        let mut review = self.decode_review(call, warnings).await?;
+        let (authorizer, spec) = (&self.authorizer, &review["spec"]);
+        review["status"] = match call.resource.kind {
+            "SelfSubjectRulesReview" => reviews::rules(authorizer, &call.user, spec),
+            "SelfSubjectAccessReview" => reviews::access(authorizer, &call.user, spec),
+            _ => reviews::access(authorizer, &reviews::subject(spec), spec),
+        };
+        if call.resource.kind == "SelfSubjectRulesReview" {
+            // Upstream answers this one without its question.
+            review["metadata"] = json!({});
+            review["spec"] = json!({});
+        }
+        Ok(review)
+    }
+
+    // A review is an object that is POSTed like any other, and admitted like any other.
+    async fn decode_review(&self, call: &Call, warnings: &mut Vec<String>) -> Result<Value> {
+        let mut review = self.read_review(call, warnings)?;
+        self.mutate_posted(call, &mut review).await?;
+        self.validate_posted(call, &review).await?;
+        Ok(review)
+    }
+
+    // The review in a request's body, as its owner sent it; one that asks nothing is refused.
+    fn read_review(&self, call: &Call, warnings: &mut Vec<String>) -> Result<Value> {
         let options = call.write_options()?;
         let mut review = codec::object(
             &call.headers,
@@ -70,8 +141,6 @@ fn check(resource: &Resource, review: &Value) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -194,7 +194,7 @@ async fn granted(api: &Api, request: &Request<'_>, audience: &str) -> Result<(),
             ..ResourceTarget::default()
         }),
     };
-    match api.authorizer.authorize(&question).await.is_allowed() {
+    match api.authorizer.decide(&question).is_allowed() {
         true => Ok(()),
         false => Err(format!(
             "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",

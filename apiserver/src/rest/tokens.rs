@@ -1,88 +1,18 @@
-//! Reviews and tokens: questions about access that clients POST.
+//! Service account tokens: made on request, and noted when an old one is used.
 
+use access::tokens::LastUsed;
 use access::tokens::token_request::Refusal;
-use access::tokens::{self, LastUsed};
 use http::StatusCode;
 use jiff::Timestamp;
 use kinds::resources::{self, GroupVersion};
-use serde_json::{Value, json};
 use store::{Change, Expect};
 
 use super::{Api, Call, Reply};
 use crate::authentication::CacheObjects;
 use crate::negotiate::Offer;
-use crate::reviews;
 use crate::status::{ApiError, Result};
 
 impl Api {
-    /// Who am I.
-    pub(super) async fn self_review(
-        &self,
-        call: &Call,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value> {
-        let mut review = self.decode_review(call, warnings).await?;
-        review["metadata"]["creationTimestamp"] = self.clock.seconds().into();
-        review["status"] = json!({"userInfo": reviews::user_info(&call.user)});
-        Ok(review)
-    }
-
-    /// Whose token is this.
-    pub(super) async fn token_review(
-        &self,
-        call: &Call,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value> {
-        let mut review = self.decode_review(call, warnings).await?;
-        let token = review["spec"]["token"].as_str().unwrap_or_default();
-        let audiences = review["spec"]["audiences"].as_array().into_iter().flatten();
-        let wanted: Vec<String> = audiences
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
-        let objects = CacheObjects(&self.cache);
-        let verdict = self
-            .authenticator
-            .token(token, Timestamp::now(), &wanted, &objects);
-        review["status"] = match verdict.await {
-            Err(why) => json!({"user": {}, "error": why.to_string()}),
-            Ok(found) => {
-                let user = tokens::with_authenticated_group(found.user);
-                json!({"authenticated": true, "user": reviews::user_info(&user), "audiences": found.audiences})
-            }
-        };
-        Ok(review)
-    }
-
-    /// May they.
-    pub(super) async fn access_review(
-        &self,
-        call: &Call,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value> {
-        let mut review = self.decode_review(call, warnings).await?;
-        let (authorizer, spec) = (&self.authorizer, &review["spec"]);
-        review["status"] = match call.resource.kind {
-            "SelfSubjectRulesReview" => reviews::rules(authorizer, &call.user, spec)?,
-            "SelfSubjectAccessReview" => reviews::access(authorizer, &call.user, spec),
-            _ => reviews::access(authorizer, &reviews::subject(spec), spec),
-        };
-        if call.resource.kind == "SelfSubjectRulesReview" {
-            // Upstream answers this one without its question.
-            review["metadata"] = json!({});
-            review["spec"] = json!({});
-        }
-        Ok(review)
-    }
-
-    // A review is an object that is POSTed like any other, and admitted like any other.
-    async fn decode_review(&self, call: &Call, warnings: &mut Vec<String>) -> Result<Value> {
-        let mut review = self.read_review(call, warnings)?;
-        self.mutate_posted(call, &mut review).await?;
-        self.validate_posted(call, &review).await?;
-        Ok(review)
-    }
-
     /// Notes on a token secret the day it was used; the cleaner of old tokens spares it for a year.
     pub(crate) async fn note_use(&self, used: &LastUsed) {
         const LABEL: &str = "kubernetes.io/legacy-token-last-used";
