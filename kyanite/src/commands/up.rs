@@ -188,13 +188,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let dir = DataDir::find(&up.place)?;
     dir.prepare()?;
     let Some(_lock) = take_lock(&dir).await? else {
-        let running = dir
-            .running()?
-            .map_or_else(String::new, |s| format!(" at {} (pid {})", s.server, s.pid));
-        return Err(Failure::new(
-            Code::Conflict,
-            format!("kyanite runs already{running}"),
-        ));
+        return Err(runs_already(&dir)?);
     };
     let remembered = dir.left_behind().and_then(|state| state.previous_context);
     dir.clear_state();
@@ -216,17 +210,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let url = format!("https://{advertise}");
     let controllers = roles::controllers(&url, &pki, &up.controllers)?;
     stages.done("api server", &url);
-    let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
-    let entry = kubeconfig::write_all(&dir, &url, &pki)?;
-    let state = State {
-        pid: std::process::id(),
-        server: url.clone(),
-        started: jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H:%M:%SZ")
-            .to_string(),
-        previous_context: kubeconfig::merge(&users_file, &entry)?.or(remembered),
-        kubeconfig: users_file,
-    };
+    let state = write_kubeconfigs(&up, &dir, &url, &pki, remembered)?;
     let rotated = watch::Sender::new(());
     let door = Door {
         store: store.clone(),
@@ -259,6 +243,35 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
     let _ = std::fs::remove_file(dir.socket());
     Ok(outcome?)
+}
+
+fn runs_already(dir: &DataDir) -> Result<Failure> {
+    let running = dir
+        .running()?
+        .map_or_else(String::new, |s| format!(" at {} (pid {})", s.server, s.pid));
+    let what = format!("kyanite runs already{running}");
+    Ok(Failure::new(Code::Conflict, what))
+}
+
+/// How to reach this server, for the roles and in the user's own file; gives what `down` must know of it.
+fn write_kubeconfigs(
+    up: &Up,
+    dir: &DataDir,
+    url: &str,
+    pki: &Pki,
+    remembered: Option<String>,
+) -> Result<State> {
+    let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
+    let entry = kubeconfig::write_all(dir, url, pki)?;
+    Ok(State {
+        pid: std::process::id(),
+        server: url.to_owned(),
+        started: jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string(),
+        previous_context: kubeconfig::merge(&users_file, &entry)?.or(remembered),
+        kubeconfig: users_file,
+    })
 }
 
 fn announce_ready(mut stages: Stages, dir: &DataDir, state: &State) {
