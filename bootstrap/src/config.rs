@@ -1,0 +1,1 @@
+//! What a node is asked to be: `aksnodeconfig.v1.Configuration`.
