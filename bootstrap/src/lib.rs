@@ -4,3 +4,5 @@
 //! [`config::Configuration`].
 
 pub mod config;
+pub mod environment;
+pub mod version;
