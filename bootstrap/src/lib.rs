@@ -3,6 +3,8 @@
 //! `config` is the contract with whoever asks for a node. Everything else follows from a
 //! [`config::Configuration`].
 
+pub mod codes;
 pub mod config;
+pub mod custom_data;
 pub mod environment;
 pub mod version;
