@@ -64,16 +64,18 @@ pub fn marshal(config: &Configuration) -> String {
 
 /// The lines of the features file: what the launcher can take of `enabled_features`, by name.
 fn features(config: &Configuration) -> String {
-    let is_name = |key: &str| {
-        !key.starts_with(|c: char| c.is_ascii_digit())
-            && !key.is_empty()
-            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    };
     let usable = config.enabled_features.iter();
-    let usable = usable.filter(|(key, value)| is_name(key) && !value.contains(['\n', '\r']));
+    let usable = usable.filter(|(key, value)| is_usable_feature(key, value));
     usable
         .map(|(key, value)| format!("{key}={value}\n"))
         .collect()
+}
+
+/// Whether the launcher can take it: a shell variable's name and a value of one line.
+pub(crate) fn is_usable_feature(key: &str, value: &str) -> bool {
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let starts = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && key.bytes().all(is_name) && !value.contains(['\n', '\r'])
 }
 
 /// The script that cloud-init runs first of all. Files are private from the start, not from a chmod on.

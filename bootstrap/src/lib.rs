@@ -7,4 +7,5 @@ pub mod codes;
 pub mod config;
 pub mod custom_data;
 pub mod environment;
+pub mod validate;
 pub mod version;
