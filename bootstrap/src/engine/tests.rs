@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -63,30 +63,24 @@ fn root() -> TempDir {
 }
 
 fn host(root: &TempDir) -> SimulatedHost {
-    let merge = |files: &Files, _: &Command| {
+    let ended = |result: std::io::Result<()>| match result {
+        Ok(()) => Finished::default(),
+        Err(e) => Finished::failed(1, e.to_string()),
+    };
+    let merge = move |files: &Files, _: &Command| {
         let text = files.text("/etc/sample/b").unwrap().unwrap_or_default();
-        match files.replace("/etc/merged".as_ref(), text.as_bytes(), 0o644) {
-            Ok(()) => Finished::default(),
-            Err(e) => Finished::failed(1, e.to_string()),
-        }
+        ended(files.write_new("/etc/merged".as_ref(), text.as_bytes(), 0o644, Owner::ROOT))
+    };
+    let unmerge = move |files: &Files, _: &Command| ended(files.remove("/etc/merged".as_ref()));
+    let old = UnitRecord {
+        active: true,
+        enabled: true,
+        ..UnitRecord::default()
     };
     SimulatedHost::new(root.path())
-        .answering("merge", Answer::Does(std::sync::Arc::new(merge)))
-        .answering(
-            "unmerge",
-            Answer::Does(std::sync::Arc::new(|files: &Files, _: &Command| {
-                files.remove("/etc/merged".as_ref()).unwrap();
-                Finished::default()
-            })),
-        )
-        .with_unit(
-            "old.service",
-            UnitRecord {
-                active: true,
-                enabled: true,
-                ..UnitRecord::default()
-            },
-        )
+        .answering("merge", Answer::Does(Arc::new(merge)))
+        .answering("unmerge", Answer::Does(Arc::new(unmerge)))
+        .with_unit("old.service", old)
 }
 
 /// Every kind of change, in three steps of which two can run at once.
@@ -188,10 +182,7 @@ fn a_run_makes_the_host_so_and_a_second_one_touches_nothing() {
     };
     assert_eq!(seen("/etc/replaced"), Some((0o600, b"new\n".as_slice())));
     assert_eq!(seen("/etc/opened"), Some((0o600, b"same\n".as_slice())));
-    assert_eq!(
-        seen("/etc/was-link"),
-        Some((0o644, b"copied\n".as_slice()))
-    );
+    assert_eq!(seen("/etc/was-link"), Some((0o644, b"copied\n".as_slice())));
     assert_eq!(seen("/etc/removed"), None);
     assert_eq!(seen("/etc/merged"), Some((0o644, b"b\n".as_slice())));
     assert_eq!(seen("/etc/sample"), Some((0o755, b"".as_slice())));
@@ -262,7 +253,10 @@ fn undo_restores_the_host_wherever_the_run_was_killed() {
         assert_eq!(undone.failures, [], "point {point}");
         assert_eq!(tree(&host), pristine, "point {point}");
         assert!(host.unit("old.service").unwrap().active, "point {point}");
-        assert!(host.unit("new.service").is_none_or(|u| !u.active && !u.enabled));
+        assert!(
+            host.unit("new.service")
+                .is_none_or(|u| !u.active && !u.enabled)
+        );
     }
 }
 
@@ -295,9 +289,14 @@ fn undo_leaves_what_others_have_put_into_our_directories() {
     let root = root();
     let host = host(&root);
     run(&host, &sample());
-    host.files().replace("/srv/data/theirs".as_ref(), b"mine", 0o644).unwrap();
+    host.files()
+        .replace("/srv/data/theirs".as_ref(), b"mine", 0o644)
+        .unwrap();
     let undone = engine(&host, &Notes::default(), 1).undo();
-    assert_eq!((undone.failures, undone.kept), (vec![], vec!["/srv/data".to_owned(), "/srv".to_owned()]));
+    assert_eq!(
+        (undone.failures, undone.kept),
+        (vec![], vec!["/srv/data".to_owned(), "/srv".to_owned()])
+    );
     assert!(host.files().exists("/srv/data/theirs"));
 }
 
@@ -307,18 +306,38 @@ fn a_journal_line_that_was_cut_off_is_dropped() {
     let host = host(&root);
     run(&host, &sample());
     let journal = PathBuf::from(STATE).join("journal");
-    host.files().append(&journal, b"{\"Before\":{\"st", 0o600, true).unwrap();
+    host.files()
+        .append(&journal, b"{\"Before\":{\"st", 0o600, true)
+        .unwrap();
     assert_eq!(run(&host, &sample()).code(), 0);
     let pristine = SimulatedHost::new(root.path());
-    assert_eq!(engine(&pristine, &Notes::default(), 1).plan(&sample()[1..2]).unwrap().changes(), 0);
+    assert_eq!(
+        engine(&pristine, &Notes::default(), 1)
+            .plan(&sample()[1..2])
+            .unwrap()
+            .changes(),
+        0
+    );
 }
 
 #[test]
 fn a_disk_that_refuses_gives_the_steps_code_and_a_remedy() {
     let table = [
-        (Fault::ReadOnly, "Read-only file system", "mounted read-only"),
-        (Fault::NoSpaceFrom(1), "No space left on device", "the disk is full"),
-        (Fault::NoSpaceFrom(8), "No space left on device", "the disk is full"),
+        (
+            Fault::ReadOnly,
+            "Read-only file system",
+            "mounted read-only",
+        ),
+        (
+            Fault::NoSpaceFrom(1),
+            "No space left on device",
+            "the disk is full",
+        ),
+        (
+            Fault::NoSpaceFrom(8),
+            "No space left on device",
+            "the disk is full",
+        ),
     ];
     for (fault, cause, remedy) in table {
         let root = root();
@@ -343,18 +362,35 @@ fn without_systemd_the_failure_says_so_at_once() {
     let (step, code, failure) = report.failure.unwrap();
     assert_eq!((step.as_deref(), code), (Some("units"), 4));
     assert_eq!(failure.cause, "`systemctl` is not installed");
-    assert!(failure.remedy.contains("does not run systemd"), "{failure:?}");
+    assert!(
+        failure.remedy.contains("does not run systemd"),
+        "{failure:?}"
+    );
     assert_eq!(report.duration, Duration::ZERO);
 }
 
 #[test]
 fn a_unit_that_does_not_start_is_named_with_where_to_look() {
     let root = root();
-    let host = host(&root).with_unit("new.service", UnitRecord { broken: true, ..UnitRecord::default() });
+    let host = host(&root).with_unit(
+        "new.service",
+        UnitRecord {
+            broken: true,
+            ..UnitRecord::default()
+        },
+    );
     let (_, code, failure) = run(&host, &sample()).failure.unwrap();
     assert_eq!(code, 4);
-    assert!(failure.cause.contains("`systemctl start new.service` failed"), "{failure:?}");
-    assert!(failure.remedy.contains("journalctl -u new.service"), "{failure:?}");
+    assert!(
+        failure
+            .cause
+            .contains("`systemctl start new.service` failed"),
+        "{failure:?}"
+    );
+    assert!(
+        failure.remedy.contains("journalctl -u new.service"),
+        "{failure:?}"
+    );
 }
 
 #[test]
@@ -362,11 +398,15 @@ fn a_unit_restarts_when_what_it_reads_has_changed() {
     let root = root();
     let host = host(&root);
     run(&host, &sample());
-    host.files().replace("/etc/sample/b".as_ref(), b"drift", 0o644).unwrap();
+    host.files()
+        .replace("/etc/sample/b".as_ref(), b"drift", 0o644)
+        .unwrap();
     run(&host, &sample());
     // Back to the old content: nothing differs from the last start.
     assert_eq!(host.unit("new.service").unwrap().starts, 1);
-    host.files().replace("/etc/sample/more".as_ref(), b"news", 0o644).unwrap();
+    host.files()
+        .replace("/etc/sample/more".as_ref(), b"news", 0o644)
+        .unwrap();
     run(&host, &sample());
     assert_eq!(host.unit("new.service").unwrap().starts, 2);
 }
@@ -375,16 +415,37 @@ fn a_unit_restarts_when_what_it_reads_has_changed() {
 fn attempts_end_with_the_count_the_deadline_or_a_permanent_failure() {
     let second = Duration::from_secs(1);
     let table = [
-        (Retry::times(3, second, second), Duration::from_secs(60), false, 3, 2),
-        (Retry::times(100, 5 * second, second), Duration::from_secs(12), false, 3, 10),
-        (Retry::times(100, second, second), Duration::from_secs(60), true, 1, 0),
+        (
+            Retry::times(3, second, second),
+            Duration::from_secs(60),
+            false,
+            3,
+            2,
+        ),
+        (
+            Retry::times(100, 5 * second, second),
+            Duration::from_secs(12),
+            false,
+            3,
+            10,
+        ),
+        (
+            Retry::times(100, second, second),
+            Duration::from_secs(60),
+            true,
+            1,
+            0,
+        ),
         (Retry::ONCE, Duration::from_secs(60), false, 1, 0),
     ];
     for (retry, deadline, permanent, attempts, seconds) in table {
         let root = TempDir::new().unwrap();
         let host = SimulatedHost::new(root.path());
         let step = Step::probe("probe", 50, move |_| {
-            Err(Failure { permanent, ..Failure::new("no", "try") })
+            Err(Failure {
+                permanent,
+                ..Failure::new("no", "try")
+            })
         });
         let report = run(&host, &[step.within(deadline).retrying(retry)]);
         assert_eq!(report.steps[0].attempts, attempts, "{retry:?}");
@@ -396,7 +457,8 @@ fn attempts_end_with_the_count_the_deadline_or_a_permanent_failure() {
 #[test]
 fn a_command_that_hangs_is_stopped_in_time_and_the_runs_deadline_is_124() {
     let root = TempDir::new().unwrap();
-    let host = SimulatedHost::new(root.path()).answering("hang", Answer::Takes(Duration::from_secs(10_000)));
+    let host = SimulatedHost::new(root.path())
+        .answering("hang", Answer::Takes(Duration::from_secs(10_000)));
     let step = || {
         Step::changes("hanging", 31, |_| {
             let check = Check::Exists("/nowhere".into());
@@ -409,7 +471,12 @@ fn a_command_that_hangs_is_stopped_in_time_and_the_runs_deadline_is_124() {
     let report = run(&host, &[step().within(Duration::from_secs(5000))]);
     assert_eq!((report.code(), report.duration.as_secs()), (124, 900));
     let (_, _, failure) = report.failure.unwrap();
-    assert!(failure.cause.starts_with("the 900 s of the whole run were over in step `hanging`"), "{failure:?}");
+    assert!(
+        failure
+            .cause
+            .starts_with("the 900 s of the whole run were over in step `hanging`"),
+        "{failure:?}"
+    );
 }
 
 #[test]
@@ -425,7 +492,10 @@ fn after_a_failure_nothing_new_begins_and_waiting_ends() {
     let report = engine(&host, &notes, 1).run(&steps);
     assert_eq!(report.code(), 51);
     let outcomes: Vec<_> = report.steps.iter().map(|s| s.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Failed, Outcome::Skipped, Outcome::Skipped]);
+    assert_eq!(
+        outcomes,
+        [Outcome::Failed, Outcome::Skipped, Outcome::Skipped]
+    );
     assert_eq!(*notes.0.lock().unwrap(), ["start fails", "Failed fails"]);
 }
 
@@ -459,7 +529,11 @@ fn a_plan_names_every_change_and_makes_none() {
     let lines: Vec<_> = plan
         .steps
         .iter()
-        .flat_map(|s| s.changes.iter().map(|c| format!("{}: {} {} ({})", s.name, c.action, c.subject, c.detail)))
+        .flat_map(|s| {
+            s.changes
+                .iter()
+                .map(|c| format!("{}: {} {} ({})", s.name, c.action, c.subject, c.detail))
+        })
         .collect();
     let expected = [
         "files: set /etc/old (mode 0755 -> 0700)",
@@ -491,15 +565,21 @@ fn a_plan_names_every_change_and_makes_none() {
 #[test]
 fn downloads_are_kept_only_with_the_right_digest() {
     let step = |sha256: &str| {
-        let content = Content::Download { url: "https://example.net/kubelet".to_owned(), sha256: sha256.to_owned() };
+        let content = Content::Download {
+            url: "https://example.net/kubelet".to_owned(),
+            sha256: sha256.to_owned(),
+        };
         let change = Change::File(File::new("/opt/bin/kubelet", 0o755, content));
-        [Step::changes("kubelet", 31, move |_| Ok(vec![change.clone()]))]
+        [Step::changes("kubelet", 31, move |_| {
+            Ok(vec![change.clone()])
+        })]
     };
     // The digest of "abc", of FIPS 180-2.
     let right = step("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     let page = |status, body: &[u8]| {
         let root = TempDir::new().unwrap();
-        let host = SimulatedHost::new(root.path()).serving("https://example.net/", Ok((status, body.to_vec())));
+        let host = SimulatedHost::new(root.path())
+            .serving("https://example.net/", Ok((status, body.to_vec())));
         (root, host)
     };
     for (status, body, cause) in [(200, "abd", "has SHA-256"), (404, "abc", "answers 404")] {

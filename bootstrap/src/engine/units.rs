@@ -155,7 +155,8 @@ mod tests {
             missing: true,
             ..State::default()
         };
-        let table: &[(Option<bool>, Goal, &State, bool, &[Action])] = &[
+        type Row<'a> = (Option<bool>, Goal, &'a State, bool, &'a [Action]);
+        let table: &[Row<'_>] = &[
             (Some(true), Goal::Running, &idle, true, &[Enable, Start]),
             (Some(true), Goal::Running, &up, true, &[]),
             (Some(true), Goal::Running, &up, false, &[Restart]),

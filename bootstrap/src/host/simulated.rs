@@ -43,8 +43,11 @@ pub enum Answer {
     /// Is not installed.
     Missing,
     /// Does something to the machine's files first.
-    Does(Arc<dyn Fn(&Files, &Command) -> Finished + Send + Sync>),
+    Does(Arc<Deed>),
 }
+
+/// What a scripted command does to the files.
+pub type Deed = dyn Fn(&Files, &Command) -> Finished + Send + Sync;
 
 type Page = Result<(u16, Vec<u8>), NetworkError>;
 
