@@ -17,9 +17,10 @@ use std::time::Duration;
 
 pub use command::{Command, CommandError, Finished, Secret};
 pub use files::{Entry, Files, Kind, Operation, Owner};
+pub(crate) use files::{absent, draft_of};
 pub use network::{NetworkError, Request, Response, Trust};
 pub use real::RealHost;
-pub use simulated::{Answer, Fault, SimulatedHost};
+pub use simulated::{Answer, Deed, Fault, SimulatedHost};
 pub use simulated_systemd::UnitRecord;
 
 use crate::engine::Stop;

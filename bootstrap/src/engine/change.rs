@@ -10,6 +10,10 @@ use crate::host::{Command, Owner};
 /// Missing parent directories of files, directories and links are made with mode 0755 and owner root, and go away again
 /// on undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a few hundred exist at a time, and plain values are easier to write down"
+)]
 pub enum Change {
     /// A directory with this mode and owner. What is inside is left alone.
     Directory {

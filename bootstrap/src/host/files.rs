@@ -239,14 +239,14 @@ impl Files {
         if sync { file.sync_data() } else { Ok(()) }
     }
 
-    /// Writes to an existing file in place: for kernel settings only.
+    /// Writes a line to an existing file in place: for kernel settings only.
     pub fn set(&self, path: &Path, value: &str) -> io::Result<()> {
         self.pass(&Operation::Set(path))?;
         fs::OpenOptions::new()
             .write(true)
             .truncate(true)
             .open(self.locate(path))?
-            .write_all(value.as_bytes())
+            .write_all(format!("{value}\n").as_bytes())
     }
 
     /// Gives a file its final name, in place of what had it.

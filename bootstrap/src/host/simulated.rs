@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::simulated_systemd::{Systemd, UnitRecord};
 use super::{
-    Command, CommandError, Files, Finished, Host, NetworkError, Operation, Request, Response,
+    Command, CommandError, Entry, Files, Finished, Host, Kind, NetworkError, Operation, Request,
+    Response,
 };
 use crate::engine::Stop;
 
@@ -42,8 +43,11 @@ pub enum Answer {
     /// Is not installed.
     Missing,
     /// Does something to the machine's files first.
-    Does(Arc<dyn Fn(&Files, &Command) -> Finished + Send + Sync>),
+    Does(Arc<Deed>),
 }
+
+/// What a scripted command does to the files.
+pub type Deed = dyn Fn(&Files, &Command) -> Finished + Send + Sync;
 
 type Page = Result<(u16, Vec<u8>), NetworkError>;
 
@@ -202,6 +206,40 @@ impl SimulatedHost {
     /// A unit as it is now.
     pub fn unit(&self, name: &str) -> Option<UnitRecord> {
         lock(&self.systemd).units.get(name).cloned()
+    }
+
+    /// Everything under the root, with the content of files.
+    pub fn tree(&self) -> io::Result<BTreeMap<PathBuf, (Entry, Vec<u8>)>> {
+        let mut tree = BTreeMap::new();
+        self.collect(Path::new("/"), &mut tree)?;
+        Ok(tree)
+    }
+
+    fn collect(
+        &self,
+        directory: &Path,
+        tree: &mut BTreeMap<PathBuf, (Entry, Vec<u8>)>,
+    ) -> io::Result<()> {
+        for name in self.files.list(directory)? {
+            let path = directory.join(name);
+            let Some(mut entry) = self.files.entry(&path)? else {
+                continue;
+            };
+            let content = match entry.kind {
+                Kind::File => self.files.read(&path)?,
+                _ => Vec::new(),
+            };
+            let is_directory = entry.kind == Kind::Directory;
+            if is_directory {
+                // How large a directory is, is the file system's own business.
+                entry.size = 0;
+            }
+            tree.insert(path.clone(), (entry, content));
+            if is_directory {
+                self.collect(&path, tree)?;
+            }
+        }
+        Ok(())
     }
 
     fn pass_time(&self, time: Duration) {
