@@ -5,6 +5,7 @@
 
 pub mod declare;
 pub mod decode;
+pub mod encode;
 
 pub mod json;
 mod messages;

@@ -1,8 +1,14 @@
 //! The node controller: a blank machine becomes a node.
 //!
 //! `config` is the contract with whoever asks for a node. Everything else follows from a
-//! [`config::Configuration`]. `engine` takes a `host` from what it is to what it should be.
+//! [`config::Configuration`]: `steps` says what the machine should be (with what `render` puts
+//! into its files), `engine` takes a `host` from what it is to that.
 
 pub mod config;
 pub mod engine;
+pub mod environment;
 pub mod host;
+pub mod machine;
+pub mod render;
+pub mod steps;
+pub mod version;

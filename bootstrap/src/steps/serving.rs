@@ -1,5 +1,7 @@
 //! The kubelet's serving certificate, where the cluster gives it none.
 
+use std::time::{Duration, SystemTime};
+
 use rcgen::{CertificateParams, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 
 use super::{Changes, observe};
@@ -8,7 +10,7 @@ use crate::engine::{Change, Failure, Scene};
 use crate::machine::Machine;
 use crate::render::kubelet::{SERVING_CERTIFICATE, SERVING_KEY, Serving, serving};
 
-const DAYS: i64 = 7300;
+const LIFETIME: Duration = Duration::from_secs(7300 * 24 * 60 * 60);
 
 /// A self-signed pair for the machine's name; one that fits is kept.
 pub(super) fn certificate(config: &Configuration, scene: &Scene<'_>) -> Changes {
@@ -16,8 +18,8 @@ pub(super) fn certificate(config: &Configuration, scene: &Scene<'_>) -> Changes 
     if serving(config, &machine) == Serving::Rotated || fits(scene, &machine) {
         return Ok(Vec::new());
     }
-    let now = scene.host.now();
-    let (certificate, key) = self_signed(&machine.hostname, now.as_second()).map_err(|error| {
+    let now = SystemTime::from(scene.host.now());
+    let (certificate, key) = self_signed(&machine.hostname, now).map_err(|error| {
         Failure::new(
             format!("a serving certificate for `{}` cannot be made: {error}", machine.hostname),
             "check that the host name is a DNS name (`hostnamectl`)",
@@ -29,18 +31,14 @@ pub(super) fn certificate(config: &Configuration, scene: &Scene<'_>) -> Changes 
     ])
 }
 
-fn self_signed(name: &str, now: i64) -> Result<(String, String), rcgen::Error> {
+fn self_signed(name: &str, now: SystemTime) -> Result<(String, String), rcgen::Error> {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
     let mut params = CertificateParams::new([name.to_owned()])?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = moment(now);
-    params.not_after = moment(now + DAYS * 24 * 60 * 60);
+    params.not_before = now.into();
+    params.not_after = (now + LIFETIME).into();
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
-}
-
-fn moment(seconds: i64) -> time::OffsetDateTime {
-    time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }
 
 /// Whether the pair on disk belongs together and to this machine, and is not about to end.
