@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::render::version::Version;
+use crate::version::Version;
 
 /// The machine, as far as what a node's files say depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +46,16 @@ impl Machine {
     /// Whether containerd reads its configuration in the layout of 2.x. What is not known is
     /// taken for 1.x, as upstream does.
     pub fn has_containerd_2(&self) -> bool {
-        self.containerd.is_some_and(|version| version >= Version(2, 0, 0))
+        self.containerd.as_ref().is_some_and(|version| version.is_at_least([2, 0, 0]))
     }
+}
+
+/// The version in what a program says of itself; what a distribution appends (`1.6.20~ds1`) is cut
+/// off.
+pub fn version_of(word: &str) -> Option<Version> {
+    let numbers = word.trim_start_matches('v');
+    let end = numbers.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(numbers.len());
+    Version::parse(&numbers[..end])
 }
 
 /// A distribution, by what `/etc/os-release` says.

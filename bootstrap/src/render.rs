@@ -19,4 +19,3 @@ pub mod source;
 pub mod sysctl;
 pub mod tls_bootstrap;
 pub mod units;
-pub mod version;

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::config::Configuration;
 use crate::engine::{Change, Failure, Retry, Scene, Step};
+use crate::environment::without_dead_settings;
 
 type Changes = Result<Vec<Change>, Failure>;
 type Finding = Result<String, Failure>;
@@ -120,7 +121,7 @@ const TABLE: &[Row] = &[
     Row { name: "ensureKubelet.writeFiles", phase: Node, wanted: ALWAYS, after: &["createDirectories", "fetch_and_cache_imds_instance_metadata", "enableLocalDNS"], code: 34, patience: once(30), act: Do(kubelet::files) },
     Row { name: "ensureKubelet", phase: Node, wanted: ALWAYS, after: &["ensureKubelet.writeFiles", "ensureKubelet.configCredentialProvider", "ensureKubelet.installCredentialProvider", "ensureKubelet.ensureIMDSRestriction", "configureKubeletAndKubectl", "configureK8s", "configureKubeletServing", "configureAzureJson", "configureAndEnableSecureTLSBootstrapping", "checkOutbound", "configureSecondaryNICs", "checkGPUDriver", "apiserverCurl", "apiserverNC", "waitForContainerdReady", "ensureContainerd.ensureArtifactStreaming", "configureSwapFile", "configureTransparentHugePage", "configureAdminUser", "disableSSH", "disableSSHPubkeyAuth", "ensureDHCPv6"], code: 34, patience: [3, 5, 240, 300], act: Do(kubelet::start) },
     Row { name: "checkKubeletHealth", phase: Node, wanted: ALWAYS, after: &["ensureKubelet"], code: 34, patience: [240, 1, 5, 240], act: Look(kubelet::healthy) },
-    Row { name: "ensureNoDupOnPromiscuBridge", phase: Node, wanted: crate::render::containerd::is_kubenet, after: &["ensureKubelet"], code: 4, patience: [3, 5, 60, 180], act: Do(network::no_duplicates) },
+    Row { name: "ensureNoDupOnPromiscuBridge", phase: Node, wanted: crate::environment::is_kubenet_bridge, after: &["ensureKubelet"], code: 4, patience: [3, 5, 60, 180], act: Do(network::no_duplicates) },
     Row { name: "configureNodeExporter", phase: Node, wanted: ALWAYS, after: &["ensureKubelet"], code: 128, patience: [3, 5, 60, 180], act: Do(upkeep::node_exporter) },
     Row { name: "ubuntuSnapshotUpdate", phase: Node, wanted: ALWAYS, after: &["ensureKubelet"], code: 202, patience: [3, 5, 60, 180], act: Do(upkeep::timers) },
     Row { name: "enableUnattendedUpgrades", phase: Node, wanted: |c| c.enable_unattended_upgrade, after: &["ensureKubelet"], code: 4, patience: [3, 5, 60, 180], act: Do(upkeep::unattended_upgrades) },
@@ -135,7 +136,8 @@ const FETCHING: &[&str] = &[
 ];
 
 /// Every step this configuration asks for.
-pub fn steps(config: &Arc<Configuration>) -> Vec<Step> {
+pub fn steps(config: &Configuration) -> Vec<Step> {
+    let config = &Arc::new(without_dead_settings(config));
     let bakes = config.pre_provision_only;
     TABLE
         .iter()

@@ -44,3 +44,20 @@ fn distributions_are_read_from_os_release() {
     assert!(debian.is_supported() && !debian.is_ubuntu());
     assert!(!Distribution::parse("ID='azurelinux'\n").is_supported());
 }
+
+#[test]
+fn programs_of_distributions_say_their_version_in_their_own_way() {
+    let two = Version::parse("2.1.4");
+    assert_eq!(version_of("v2.1.4"), two);
+    assert_eq!(version_of("2.1.4-rc.1"), two);
+    assert_eq!(version_of("1.6.20~ds1"), Version::parse("1.6.20"));
+    assert_eq!(version_of("unknown"), None);
+}
+
+#[test]
+fn an_unknown_containerd_is_taken_for_an_old_one() {
+    let machine = |version: &str| Machine { containerd: version_of(version), ..Machine::default() };
+    assert!(machine("2.0.0").has_containerd_2());
+    assert!(!machine("1.7.27").has_containerd_2());
+    assert!(!machine("").has_containerd_2());
+}

@@ -5,20 +5,12 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use crate::config::{Configuration, LoadBalancerSku, VmType};
+use crate::environment::is_custom_cloud;
 
 /// Where the cloud provider's configuration lies.
 pub const AZURE_JSON: &str = "/etc/kubernetes/azure.json";
 /// Where the environment of a custom cloud lies.
 pub const CUSTOM_ENVIRONMENT: &str = "/etc/kubernetes/akscustom.json";
-
-/// The name of the environment that is not one of Azure's own.
-const CUSTOM_CLOUD: &str = "akscustom";
-
-/// Whether the node belongs to a cloud that is not one of Azure's own.
-pub fn is_custom_cloud(config: &Configuration) -> bool {
-    let name = &config.custom_cloud_config.custom_cloud_env_name;
-    name.eq_ignore_ascii_case(CUSTOM_CLOUD)
-}
 
 /// The cloud's name as the cloud provider knows it.
 pub fn cloud(config: &Configuration) -> &'static str {

@@ -1,33 +1,7 @@
 //! CNI configurations: kubenet's template and Azure's conflist.
 
 /// kubenet: a bridge with the node's own pod range; containerd fills in ranges and routes.
-pub const KUBENET_TEMPLATE: &str = r#"{
-    "cniVersion": "0.3.1",
-    "name": "kubenet",
-    "plugins": [
-        {
-            "type": "bridge",
-            "bridge": "cbr0",
-            "mtu": 1500,
-            "addIf": "eth0",
-            "isGateway": true,
-            "ipMasq": false,
-            "promiscMode": true,
-            "hairpinMode": false,
-            "ipam": {
-                "type": "host-local",
-                "ranges": [{{range $i, $range := .PodCIDRRanges}}{{if $i}}, {{end}}[{"subnet": "{{$range}}"}]{{end}}],
-                "routes": [{{range $i, $route := .Routes}}{{if $i}}, {{end}}{"dst": "{{$route}}"}{{end}}]
-            }
-        },
-        {
-            "type": "portmap",
-            "capabilities": {"portMappings": true},
-            "externalSetMarkChain": "KUBE-MARK-MASQ"
-        }
-    ]
-}
-"#;
+pub const KUBENET_TEMPLATE: &str = include_str!("../../data/kubenet.conflist.tmpl");
 
 /// Azure's conflist as its package ships it, changed for the node: Calico needs the transparent
 /// mode.

@@ -1,10 +1,10 @@
 //! containerd's configuration, in the layout of 1.x and of 2.x, and where it looks for images.
 
 use super::credential_provider::MICROSOFT_REGISTRY;
-use super::kubelet::kubernetes;
-use super::version::Version;
-use crate::config::{Configuration, NetworkPlugin, NetworkPolicy};
+use crate::config::Configuration;
+use crate::environment::{is_kubenet_bridge, is_nvidia_node};
 use crate::machine::Machine;
+use crate::version::at_least;
 
 /// The configuration itself.
 pub const CONFIG_FILE: &str = "/etc/containerd/config.toml";
@@ -103,7 +103,7 @@ fn images(config: &Configuration, layout: &Layout, tables: &mut Tables) {
         }
         tables.add(plugin, &["enable_cdi = true".to_owned()]);
     }
-    if kubernetes(config) >= Version(1, 22, 0) {
+    if at_least(&config.kubernetes_version, [1, 22, 0]) {
         tables.add(format!("{plugin}.registry"), &[text("config_path", REGISTRY_HOSTS)]);
     }
     let client = r#"X-Meta-Source-Client = ["azure/aks"]"#.to_owned();
@@ -122,7 +122,7 @@ fn snapshotter(config: &Configuration) -> Vec<String> {
 
 /// Whether containers go through NVIDIA's runtime: asked for, and no tag keeps the driver off.
 pub fn uses_nvidia(config: &Configuration, machine: &Machine) -> bool {
-    config.gpu_config.enable_nvidia == Some(true) && !machine.is_tagged("SkipGpuDriverInstall")
+    is_nvidia_node(config) && !machine.is_tagged("SkipGpuDriverInstall")
 }
 
 fn runtimes(config: &Configuration, machine: &Machine, layout: &Layout, tables: &mut Tables) {
@@ -203,16 +203,10 @@ fn erofs(tables: &mut Tables) {
 /// The directories are AKS's, whatever the distribution compiled in.
 fn cni(config: &Configuration, layout: &Layout, tables: &mut Tables) {
     let mut lines = vec![text("bin_dir", "/opt/cni/bin"), text("conf_dir", "/etc/cni/net.d")];
-    if is_kubenet(config) {
+    if is_kubenet_bridge(config) {
         lines.push(text("conf_template", KUBENET_TEMPLATE));
     }
     tables.add(format!("{}.cni", layout.runtime), &lines);
-}
-
-/// Whether containerd itself makes the pod network, on a bridge.
-pub fn is_kubenet(config: &Configuration) -> bool {
-    let network = &config.network_config;
-    network.network_plugin == NetworkPlugin::Kubenet && network.network_policy != NetworkPolicy::Calico
 }
 
 fn proxies(config: &Configuration, tables: &mut Tables) {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::azure::{CUSTOM_ENVIRONMENT, is_custom_cloud};
+use super::azure::CUSTOM_ENVIRONMENT;
 use super::kubeconfig::{self, BOOTSTRAP_KUBECONFIG, CA_FILE, KUBECONFIG, server};
-use super::version::Version;
 use crate::config::{Configuration, KubeletDisk, NetworkPolicy};
+use crate::environment::is_custom_cloud;
 use crate::machine::Machine;
+use crate::version::at_least;
 
 /// The environment file of `kubelet.service`.
 pub const DEFAULT_FILE: &str = "/etc/default/kubelet";
@@ -46,18 +47,9 @@ pub fn serving(config: &Configuration, machine: &Machine) -> Serving {
     }
 }
 
-/// The Kubernetes version of the node; what says none is older than everything.
-pub fn kubernetes(config: &Configuration) -> Version {
-    Version::parse(&config.kubernetes_version).unwrap_or(Version(0, 0, 0))
-}
-
 /// The flags, `--name=value`: the producer's in the order of their names, then ours.
 pub fn flags(config: &Configuration, machine: &Machine) -> String {
     let mut flags = config.kubelet_config.kubelet_flags.clone();
-    let version = kubernetes(config);
-    if version >= Version(1, 34, 0) {
-        flags.remove("--streaming-connection-idle-timeout");
-    }
     match serving(config, machine) {
         Serving::Rotated => {
             flags.retain(|name, value| {
@@ -90,7 +82,7 @@ fn own_flags(
         flags.push("--fail-cgroupv1=false".to_owned());
     }
     let addressless = !given.contains_key("--node-ip") && !machine.addresses.is_empty();
-    if kubernetes(config) >= Version(1, 29, 0) && addressless {
+    if at_least(&config.kubernetes_version, [1, 29, 0]) && addressless {
         flags.push(format!("--node-ip={}", machine.addresses.join(",")));
     }
     flags
@@ -98,7 +90,7 @@ fn own_flags(
 
 /// Whether this kubelet must be told that cgroup v1 will do.
 pub(super) fn tolerates_cgroup_v1(config: &Configuration, machine: &Machine) -> bool {
-    kubernetes(config) >= Version(1, 35, 0) && !machine.unified_cgroups
+    at_least(&config.kubernetes_version, [1, 35, 0]) && !machine.unified_cgroups
 }
 
 /// The labels the node registers with, `key=value` in the order of their keys, then ours.
@@ -154,7 +146,7 @@ pub struct DropIn {
 
 /// Every drop-in the configuration asks for.
 pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
-    let version = kubernetes(config);
+    let since = |release| at_least(&config.kubernetes_version, release);
     let token = kubeconfig::token(config).is_some();
     let proxied = super::proxy::wanted(config);
     let slice = reserved_slice(config);
@@ -172,7 +164,7 @@ pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
             variable("KUBELET_CONTAINERD_FLAGS", &runtime_flags(slice)),
         ),
         (
-            version < Version(1, 27, 0),
+            !since([1, 27, 0]),
             "10-container-runtime-flag.conf",
             0o644,
             variable("KUBELET_CONTAINER_RUNTIME_FLAG", "--container-runtime=remote"),
@@ -190,7 +182,7 @@ pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
             "[Unit]\nRequires=bind-mount.service\nAfter=bind-mount.service\n".to_owned(),
         ),
         (
-            version >= Version(1, 32, 0),
+            since([1, 32, 0]),
             "10-watchdog.conf",
             0o644,
             "[Service]\nWatchdogSec=60s\n".to_owned(),

@@ -1,8 +1,9 @@
 //! Secure TLS bootstrapping: a client of its own proves which virtual machine it runs on and gets
 //! the kubelet's first certificate; the bootstrap token is the fallback.
 
-use super::azure::{AZURE_JSON, CUSTOM_ENVIRONMENT, is_custom_cloud};
+use super::azure::{AZURE_JSON, CUSTOM_ENVIRONMENT};
 use crate::config::{BootstrappingAuthMethod, Configuration};
+use crate::environment::is_custom_cloud;
 
 /// What the client's unit reads its flags from.
 pub const DEFAULT_FILE: &str = "/etc/default/secure-tls-bootstrap";

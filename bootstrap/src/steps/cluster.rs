@@ -4,6 +4,7 @@
 use super::{Changes, observe};
 use crate::config::Configuration;
 use crate::engine::{Change, Content, Failure, File, Goal, Scene, Unit};
+use crate::environment::is_custom_cloud;
 use crate::render::azure::{self, decoded};
 use crate::render::{kubeconfig, kubelet, kubelet_file, tls_bootstrap, units};
 
@@ -14,7 +15,7 @@ const CLIENT_KEY: &str = "/etc/kubernetes/certs/client.key";
 /// `azure.json`, and the environment of a cloud of its own.
 pub(super) fn azure_json(config: &Configuration, _: &Scene<'_>) -> Changes {
     let mut changes = vec![Change::secret_file(azure::AZURE_JSON, azure::azure_json(config))];
-    if azure::is_custom_cloud(config) {
+    if is_custom_cloud(config) {
         let environment = azure::custom_environment(config);
         changes.push(Change::secret_file(azure::CUSTOM_ENVIRONMENT, environment));
     }

@@ -12,7 +12,7 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Files for the next boot, values for this one. A value the configuration asks for must exist; of
 /// the defaults, kernels and network namespaces may lack some.
 pub(super) fn sysctl(config: &Configuration, scene: &Scene<'_>) -> Changes {
-    let settings = sysctl::settings(config);
+    let settings = sysctl::settings(&config.custom_linux_os_config.sysctl_config);
     let asked = sysctl::asked(config);
     let own: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
     // In the order of their names, as they are read at boot: the last one counts.
@@ -22,7 +22,7 @@ pub(super) fn sysctl(config: &Configuration, scene: &Scene<'_>) -> Changes {
     }
     let mut changes: Vec<Change> = files
         .iter()
-        .map(|(path, rows)| Change::file(*path, 0o644, sysctl::file(rows.iter().copied())))
+        .map(|(path, rows)| Change::file(*path, 0o644, sysctl::file(rows)))
         .collect();
     let values: BTreeMap<&str, &str> = files.into_iter().flat_map(|(_, rows)| rows).collect();
     for (name, value) in values {

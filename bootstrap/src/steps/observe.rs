@@ -6,8 +6,7 @@ use super::Changes;
 use crate::config::Configuration;
 use crate::engine::{Change, Failure, Scene};
 use crate::host::{Command, Kind, Request};
-use crate::machine::{Distribution, Machine, Metadata};
-use crate::render::version::Version;
+use crate::machine::{Distribution, Machine, Metadata, version_of};
 
 const METADATA_URL: &str = "http://169.254.169.254/metadata/instance?api-version=2021-02-01";
 const METADATA_CACHE: &str = "/opt/azure/containers/imds_instance_metadata_cache.json";
@@ -91,7 +90,7 @@ pub(super) fn machine(config: &Configuration, scene: &Scene<'_>) -> Machine {
 /// The machine and its containerd.
 pub(super) fn machine_with_containerd(config: &Configuration, scene: &Scene<'_>) -> Machine {
     let answer = scene.run(&Command::new("containerd", &["--version"]));
-    let containerd = answer.ok().and_then(|answer| Version::of_containerd(&answer.text()));
+    let containerd = answer.ok().and_then(|answer| version_of(answer.text().split_whitespace().nth(2)?));
     Machine { containerd, ..machine(config, scene) }
 }
 

@@ -3,20 +3,19 @@
 
 use std::time::Duration;
 
-use super::{Changes, observe};
+use super::Changes;
 use crate::config::{Configuration, NetworkPlugin};
 use crate::engine::{Change, Check, CommandChange, Content, Failure, File, Scene};
 use crate::host::{Command, Kind, Request};
-use crate::render::kubelet::kubernetes;
 use crate::render::source::{Location, Source, digest};
-use crate::render::version::Version;
+use crate::machine::version_of;
 use crate::render::{credential_provider, proxy, tls_bootstrap};
+use crate::version::Version;
 
 const VHD_FILE_NOT_FOUND: u8 = 65;
 const CONTAINERD_DOWNLOAD_TIMEOUT: u8 = 70;
 const RUNC_DOWNLOAD_TIMEOUT: u8 = 71;
 const K8S_INSTALL_ERR: u8 = 204;
-const CNI_VERSION_INVALID: u8 = 206;
 
 const KUBERNETES_DOWNLOADS: &str = "/opt/kubernetes/downloads";
 const CNI_BIN: &str = "/opt/cni/bin";
@@ -157,7 +156,7 @@ fn unpacked_whole(scene: &Scene<'_>, archive: &str, sign: &str) -> Change {
 /// kubelet and kubectl of the cluster's version, under the names AKS has them.
 pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let version = config.kubernetes_version.trim_start_matches('v');
-    if is_there(config, scene, version) {
+    if is_there(scene, version) {
         return Ok(Vec::new());
     }
     let files = scene.host.files();
@@ -191,7 +190,7 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
 
 /// Whether the kubelet that is there is the right one. A link to a name with the version says so
 /// itself; any other must be asked, which costs a process.
-fn is_there(config: &Configuration, scene: &Scene<'_>, version: &str) -> bool {
+fn is_there(scene: &Scene<'_>, version: &str) -> bool {
     let files = scene.host.files();
     let Ok(Some(entry)) = files.entry("/opt/bin/kubelet") else { return false };
     if let Kind::Link(target) = &entry.kind {
@@ -204,8 +203,8 @@ fn is_there(config: &Configuration, scene: &Scene<'_>, version: &str) -> bool {
         return true;
     }
     let answer = scene.run(&Command::new("/opt/bin/kubelet", &["--version"]));
-    let found = answer.ok().and_then(|answer| Version::of_kubelet(&answer.text()));
-    found == Some(kubernetes(config))
+    let found = answer.ok().and_then(|answer| version_of(answer.text().split_whitespace().nth(1)?));
+    found.is_some() && found == Version::parse(version)
 }
 
 /// A private or custom build comes first; then an archive that is already here; then the URL.

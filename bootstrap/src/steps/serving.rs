@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rcgen::{CertificateParams, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use rcgen::{CertificateParams, DnType, KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
 
 use super::{Changes, observe};
 use crate::config::Configuration;
