@@ -243,9 +243,10 @@ pub fn mirror(config: &Configuration) -> Option<(String, String)> {
 }
 
 /// The drop-in every node gets. Forwarding is accepted because other programs (Docker) set the
-/// policy to drop; containerd 2 no longer asks for its file limit itself.
+/// policy to drop; a machine without iptables has no such policy. containerd 2 no longer asks for
+/// its file limit itself.
 pub const EXEC_START: &str =
-    "[Service]\nExecStartPost=/sbin/iptables -P FORWARD ACCEPT\nLimitNOFILE=1048576\n";
+    "[Service]\nExecStartPost=-/sbin/iptables -P FORWARD ACCEPT\nLimitNOFILE=1048576\n";
 
 /// Limits of containerd and what it starts, where the configuration has some.
 pub fn ulimits(config: &Configuration) -> Option<String> {

@@ -18,13 +18,17 @@ pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
     };
     let passwd = observe::read_text(scene, "/etc/passwd").unwrap_or_default();
     let exists = |user: &str| passwd.lines().any(|line| line.split(':').next() == Some(user));
+    // Fields of /etc/shadow: 4 least age, 5 greatest age, 7 grace, 8 end of the account.
     let wishes = [
-        (admin, vec!["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin]),
-        ("root", vec!["-I", "-1", "-M", "-1", "root"]),
+        (admin, vec!["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin], "$4==0 && $5==99999 && $7 $8==\"\""),
+        ("root", vec!["-I", "-1", "-M", "-1", "root"], "$5 $7==\"\""),
     ];
-    let changes = wishes.into_iter().filter(|(user, _)| exists(user)).map(|(user, arguments)| {
-        let check = Check::Inputs { paths: vec!["/etc/shadow".into()], per_boot: false };
-        Change::command(format!("let {user} never expire"), check, Command::new("chage", &arguments))
+    let changes = wishes.into_iter().filter(|(user, ..)| exists(user)).map(|(user, arguments, so)| {
+        let program = format!("$1==user && {so} {{ found=1 }} END {{ exit !found }}");
+        let user_is = format!("user={user}");
+        let check = Command::new("awk", &["-F:", "-v", &user_is, &program, "/etc/shadow"]);
+        let change = Command::new("chage", &arguments);
+        Change::command(format!("let {user} never expire"), Check::Succeeds(check), change)
     });
     Ok(changes.collect())
 }

@@ -39,8 +39,7 @@ fn value_now(
 ) -> Result<Option<Change>, Failure> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     if scene.host.files().exists(&path) {
-        // The kernel separates with tabs; said so, the value reads as it was written.
-        return Ok(Some(Change::sysctl(name, value.split_whitespace().collect::<Vec<_>>().join("\t"))));
+        return Ok(Some(Change::sysctl(name, value)));
     }
     if asked && !scene.planning {
         return Err(Failure::permanent(

@@ -8,8 +8,8 @@ use crate::render::{cni, firewall, units};
 
 const SEARCH_DOMAIN_SCRIPT: &str = "/opt/azure/containers/setup-custom-search-domains.sh";
 const PRIMARY_NIC_IP_NOT_FOUND: u8 = 173;
-/// Codes of rules that cannot be put in or taken out, by table.
-const RULE_CODES: [(&str, u8, u8); 2] = [("mangle", 174, 176), ("filter", 175, 177)];
+const INSERT_INTO_MANGLE: u8 = 174;
+const INSERT_INTO_FILTER: u8 = 175;
 
 /// Directories that others than us write to.
 pub(super) fn directories(_: &Configuration, _: &Scene<'_>) -> Changes {
@@ -154,34 +154,56 @@ pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Cha
         )
         .with_code(PRIMARY_NIC_IP_NOT_FOUND));
     };
+    let iptables = has_program(scene, "iptables");
     if !wish.enable_imds_restriction {
-        return Ok(firewall::TABLES.into_iter().map(|table| without_rule(table, &primary)).collect());
+        let tables = firewall::TABLES.into_iter().filter(|_| iptables);
+        return Ok(tables.map(|table| without_rule(table, &primary)).collect());
     }
-    let table = if wish.insert_imds_restriction_rule_to_mangle_table { "mangle" } else { "filter" };
-    with_rule(scene, table, &primary)
+    let mangle = wish.insert_imds_restriction_rule_to_mangle_table;
+    if iptables {
+        return Ok(vec![with_rule(if mangle { "mangle" } else { "filter" }, &primary)]);
+    }
+    if !has_program(scene, "nft") && !scene.planning {
+        let code = if mangle { INSERT_INTO_MANGLE } else { INSERT_INTO_FILTER };
+        return Err(Failure::permanent(
+            "pods cannot be kept from the metadata service: neither iptables nor nft is installed",
+            "install iptables, or set `imds_restriction_config.enable_imds_restriction` to false",
+        )
+        .with_code(code));
+    }
+    Ok(vec![with_nft_rule(&primary, mangle)])
 }
 
-/// The failing insertion is the engine's to report; which table it was decides the code.
-fn with_rule(scene: &Scene<'_>, table: &str, primary: &str) -> Changes {
-    let code = RULE_CODES.iter().find(|(name, ..)| *name == table).map_or(175, |row| row.1);
-    let check = iptables(table, &["-C", "FORWARD"], primary);
-    let listed = scene.run(&Command::new("iptables", &["-w", "-t", table, "-S", "FORWARD"]));
-    listed.map_err(|failure| failure.with_code(code))?;
-    Ok(vec![Change::Command(CommandChange {
+fn has_program(scene: &Scene<'_>, name: &str) -> bool {
+    let places = ["/usr/sbin", "/sbin", "/usr/bin"];
+    places.iter().any(|place| scene.host.files().exists(format!("{place}/{name}")))
+}
+
+fn with_rule(table: &str, primary: &str) -> Change {
+    Change::Command(CommandChange {
         name: format!("keep pods from the metadata service ({table})"),
-        check: Check::Succeeds(check),
+        check: Check::Succeeds(iptables(table, &["-C", "FORWARD"], primary)),
         apply: iptables(table, &["-I", "FORWARD", "1"], primary),
         undo: Some(iptables(table, &["-D", "FORWARD"], primary)),
-    })])
+    })
 }
 
-/// Without iptables there is no rule either.
+fn with_nft_rule(primary: &str, mangle: bool) -> Change {
+    let table = firewall::NFT_TABLE;
+    let rules = firewall::imds_rules(primary, mangle);
+    let present = "nft list table ip \"$1\" 2>/dev/null | grep -q \"saddr != $2 \"";
+    Change::Command(CommandChange {
+        name: "keep pods from the metadata service (nft)".to_owned(),
+        check: Check::Succeeds(Command::new("sh", &["-c", present, "sh", table, primary])),
+        apply: Command::new("nft", &["-f", "-"]).reading(rules),
+        undo: Some(Command::new("nft", &["delete", "table", "ip", table])),
+    })
+}
+
 fn without_rule(table: &str, primary: &str) -> Change {
     let present = iptables(table, &["-C", "FORWARD"], primary);
-    let mut absent = vec!["-c".to_owned(), "! \"$@\" 2>/dev/null".to_owned(), "sh".to_owned()];
-    absent.push(present.program);
-    absent.extend(present.arguments);
-    let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
+    let mut absent = vec!["-c", "! \"$@\" 2>/dev/null", "sh", "iptables"];
+    absent.extend(present.arguments.iter().map(String::as_str));
     Change::command(
         format!("let pods reach the metadata service ({table})"),
         Check::Succeeds(Command::new("sh", &absent)),

@@ -46,11 +46,15 @@ for name in "$@"; do
 done
 rm -rf "$draft""#;
 
-/// Downloads where nobody says what the bytes must be: the archive must at least be one.
-const FETCH_ARCHIVE: &str = r#"set -eu
-curl -fsSL --connect-timeout 15 -o "$2.draft" "$1"
-case $2 in *.deb) ;; *) tar -tzf "$2.draft" >/dev/null ;; esac
-mv -f "$2.draft" "$2""#;
+/// Downloads where nobody says what the bytes must be (an archive must at least be one), or where
+/// the URL holds a signature or the way goes through a proxy. The URL comes through a pipe, where
+/// nobody logs it. Arguments: place, digest or nothing.
+const FETCH: &str = r#"set -eu
+IFS= read -r url
+printf 'url = "%s"\n' "$url" | curl -fsSL --connect-timeout 15 -o "$1.draft" -K -
+if [ -n "$2" ]; then echo "$2  $1.draft" | sha256sum -c --quiet; fi
+case $1 in *.deb) ;; *) tar -tzf "$1.draft" >/dev/null ;; esac
+mv -f "$1.draft" "$1""#;
 
 /// containerd and runc.
 pub(super) fn container_runtime(config: &Configuration, scene: &Scene<'_>) -> Changes {
@@ -274,12 +278,13 @@ fn fetched(
     };
     let path = format!("{directory}/{}", source.file_name);
     let sha256 = source.sha256.clone().or_else(|| published_digest(config, scene, url, &path));
+    let direct = !url.contains('?') && proxy::for_url(config, url).is_none();
     let change = match sha256 {
-        Some(sha256) => {
+        Some(sha256) if direct => {
             let content = Content::Download { url: url.clone(), sha256 };
             Change::File(File::new(&path, 0o644, content))
         }
-        None => download(config, scene, url, &path),
+        sha256 => download(config, scene, url, &path, sha256.as_deref().unwrap_or_default()),
     };
     Ok((vec![Change::directory(directory, 0o755), change], path))
 }
@@ -309,13 +314,14 @@ fn published_digest(config: &Configuration, scene: &Scene<'_>, url: &str, path: 
     (response.status == 200).then(|| digest(&String::from_utf8_lossy(&body))).flatten()
 }
 
-fn download(config: &Configuration, scene: &Scene<'_>, url: &str, path: &str) -> Change {
-    let mut command = Command::new("sh", &["-c", FETCH_ARCHIVE, "sh", url, path]);
+fn download(config: &Configuration, scene: &Scene<'_>, url: &str, path: &str, sha256: &str) -> Change {
+    let mut command =
+        Command::new("sh", &["-c", FETCH, "sh", path, sha256]).reading(format!("{url}\n"));
     for (name, value) in proxy::variables(config) {
         command = command.with_variable(name, &value);
     }
     Change::Command(CommandChange {
-        name: format!("download {url}"),
+        name: format!("download {path}"),
         check: Check::Exists(path.into()),
         apply: command.at_most(scene.remaining()),
         undo: Some(Command::new("rm", &["-f", path])),
