@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -24,7 +23,7 @@ const LONGEST_DEADLINE: i32 = 21_600;
 const WORKERS: usize = 8;
 
 /// The steps that a configuration asks for.
-pub type StepsFor<'a> = dyn Fn(&Arc<Configuration>) -> Vec<Step> + Sync + 'a;
+pub type StepsFor<'a> = dyn Fn(&Configuration) -> Vec<Step> + Sync + 'a;
 
 /// A run of the node controller.
 pub struct Provision<'a> {
@@ -145,7 +144,7 @@ impl Provision<'_> {
             };
             self.log.line(level, &notice.to_string(), &[]);
         }
-        let configuration = Arc::new(accepted.configuration);
+        let configuration = accepted.configuration;
         let steps = (self.steps)(&configuration);
         reporter.begin(&self.config.display().to_string(), &steps);
         let engine = Engine {

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -71,13 +70,13 @@ impl Machine {
     }
 }
 
-fn one_file(_: &Arc<Configuration>) -> Vec<Step> {
+fn one_file(_: &Configuration) -> Vec<Step> {
     vec![Step::changes("motd", 1, |_| {
         Ok(vec![Change::file("/etc/motd", 0o644, "hello\n")])
     })]
 }
 
-fn fails(_: &Arc<Configuration>) -> Vec<Step> {
+fn fails(_: &Configuration) -> Vec<Step> {
     vec![Step::probe("outbound", 50, |_| {
         Err(Failure::permanent(
             "no answer from the registry",
