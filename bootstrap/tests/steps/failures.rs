@@ -1,0 +1,1 @@
+//! How provisions fail: the exit code, the cause, and what to do.
