@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bootstrap::config::{self, Configuration};
 use bootstrap::engine::{Engine, Event, Report, Stop, Watcher};
-use bootstrap::host::{Answer, Command, Files, Finished, Owner, SimulatedHost};
+use bootstrap::host::{Answer, Command, Files, Finished, Owner, SimulatedHost, UnitRecord};
 use bootstrap::steps::steps;
 use tempfile::TempDir;
 
@@ -100,6 +100,10 @@ impl Image {
         let root = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
         let files = Files::under(root.path());
         self.fill(&|path: &str, text: &str| put(&files, path, text, 0o644));
+        if self.is_aks() {
+            let mask = Path::new("/etc/systemd/system/apt-daily.service");
+            files.make_link(mask, Path::new("/dev/null")).unwrap();
+        }
         std::fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
         let host = self.host(root.path(), tags);
@@ -140,13 +144,18 @@ impl Image {
             put("/usr/lib/cni/bridge", "bridge");
             put("/usr/lib/cni/host-local", "host-local");
             put("/usr/lib/cni/loopback", "loopback");
+            put("/opt/offline/kubernetes-node.tar.gz", "archive");
         }
         if !self.is_aks() {
             put("/proc/self/status", "CapEff:\t000001fffeffffff\n");
             return;
         }
         put("/usr/bin/runc", "runc");
+        put("/usr/bin/nvidia-container-runtime", "nvidia-container-runtime");
         put("/usr/sbin/iptables", "iptables");
+        put("/opt/offline/runc.deb", "runc");
+        put("/lib/systemd/system/apt-daily.timer", "[Timer]\n");
+        put("/lib/systemd/system/apt-daily-upgrade.timer", "[Timer]\n");
         put("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
         put("/proc/self/status", "CapEff:\t000001ffffffffff\n");
         put("/run/systemd/resolve/resolv.conf", "nameserver 168.63.129.16\n");
@@ -185,11 +194,24 @@ impl Image {
             .answering("awk", fails())
             .answering("sh -c 'nft list", fails())
             .answering("grep -q '^/", fails())
+            .with_unit("ssh.service", UnitRecord { enabled: true, active: true, ..UnitRecord::default() })
             .serving("http://169.254.169.254/metadata/instance", Ok((200, document)))
             .serving("https://downloads.example/", Ok((200, b"archive".to_vec())))
             .serving("https://downloads.example/plain.tar.gz.sha256", Ok((404, Vec::new())));
         // The commands that make programs and files appear.
         host.answering(APT, Answer::Does(Arc::new(install)))
+            .answering("tar -xzf", Answer::Does(Arc::new(|files: &Files, _: &Command| {
+                put(files, "/opt/cni/bin/azure-vnet", "azure-vnet", 0o755);
+                Finished::default()
+            })))
+            .answering("modprobe ip6_tables", Answer::Does(Arc::new(|files: &Files, _: &Command| {
+                put(files, "/proc/net/ip6_tables_names", "", 0o444);
+                Finished::default()
+            })))
+            .answering("rm -f", Answer::Does(Arc::new(|files: &Files, command: &Command| {
+                command.arguments[1..].iter().for_each(|path| files.remove(path.as_ref()).unwrap());
+                Finished::default()
+            })))
             .answering("/opt/bin/kubelet --version", says("Kubernetes v1.34.8"))
             .answering("sh -c 'set -eu\nrm -f \"$1.draft\"\nfallocate", makes_argument(3))
             .answering("sh -c 'set -eu\nIFS= read -r url", makes_argument(3))
@@ -203,7 +225,7 @@ const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
 /// What packages bring.
 fn install(files: &Files, command: &Command) -> Finished {
     let programs = |package: &str| match package {
-        "containerd" => &["/usr/bin/containerd"][..],
+        "containerd" => &["/usr/bin/containerd", "/lib/systemd/system/containerd.service"][..],
         "runc" => &["/usr/sbin/runc"],
         "containernetworking-plugins" => {
             &["/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback"]
