@@ -8,6 +8,7 @@ pub mod decode;
 pub mod encode;
 
 pub mod json;
+pub mod lookup;
 mod messages;
 mod secret;
 

@@ -4,11 +4,14 @@
 //! [`config::Configuration`]: `steps` says what the machine should be (with what `render` puts
 //! into its files), `engine` takes a `host` from what it is to that.
 
+pub mod codes;
 pub mod config;
+pub mod custom_data;
 pub mod engine;
 pub mod environment;
 pub mod host;
 pub mod machine;
 pub mod render;
 pub mod steps;
+pub mod validate;
 pub mod version;

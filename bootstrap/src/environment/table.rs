@@ -359,7 +359,7 @@ fn go_real(real: f64) -> String {
     let scientific = format!("{real:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..21).contains(&exponent) => {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };
             format!("{digits}e{sign}{:02}", exponent.abs())
         }

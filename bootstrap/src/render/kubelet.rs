@@ -274,6 +274,3 @@ fn imds_restriction(config: &Configuration, machine: &Machine) -> DropIn {
     );
     DropIn { name: "10-ensure-imds-restriction.conf", mode: 0o600, text }
 }
-
-#[cfg(test)]
-mod tests;

@@ -37,7 +37,7 @@ const METADATA: &str = r#"{"compute": {"tagsList": [TAGS]}, "network": {"interfa
   {"macAddress": "7CED8D8A4DCF", "ipv4": {"ipAddress": [{"privateIpAddress": "10.225.0.4"}]},
    "ipv6": {"ipAddress": [{"privateIpAddress": "fd00::4"}]}}]}}"#;
 
-const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nazureuser:x:1000:1000::/home/azureuser:/bin/bash\n";
+const SHADOW: &str = "root:*:20000:0:99999:7:::\nazureuser:!:20000:1:90:7:30::\n";
 
 const SYSCTLS: [(&str, &str); 34] = [
     ("fs/aio-max-nr", "65536"),
@@ -121,7 +121,7 @@ impl Image {
             _ => ("debian", "12", "Debian GNU/Linux 12 (bookworm)"),
         };
         put("/etc/os-release", &format!("PRETTY_NAME=\"{name}\"\nID={id}\nVERSION_ID=\"{version}\"\n"));
-        put("/etc/passwd", PASSWD);
+        put("/etc/shadow", SHADOW);
         put("/etc/fstab", "UUID=1 / ext4 defaults 0 1\n");
         put("/etc/environment", "PATH=\"/usr/local/sbin:/usr/bin\"\n");
         put("/etc/ssh/sshd_config", "Port 22\nMatch User a\n  PubkeyAuthentication yes\n");
@@ -187,11 +187,10 @@ impl Image {
             .answering("containerd --version", says(containerd))
             .answering("ip -4 -o route get", says("192.0.2.1 via 10.224.0.1 dev eth0 src 10.224.0.4 uid 0"))
             .answering("ip -6 -o route get", says("2001:db8::1 via fe80::1 dev eth0 src fd00::4 metric 1024"))
-            .answering("timedatectl", says("yes"))
             .answering("df -Pk", says("Filesystem 1024-blocks Used Available\n/dev/sda1 64000000 1 60000000 1% /"))
             .answering("iptables -w -t filter -C", fails())
             .answering("iptables -w -t mangle -C", fails())
-            .answering("awk", fails())
+            .answering("false", fails())
             .answering("sh -c 'nft list", fails())
             .answering("grep -q '^/", fails())
             .with_unit("ssh.service", UnitRecord { enabled: true, active: true, ..UnitRecord::default() })

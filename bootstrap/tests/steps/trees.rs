@@ -122,7 +122,7 @@ fn golden(name: &str) -> PathBuf {
 
 /// Commands that change something, scripts by their first lines.
 fn commands(machine: &Machine) -> Vec<String> {
-    let asks = ["systemctl show", "ip -", "awk", "timedatectl", "containerd --version", "grep", "df ", "ctr ", "findmnt", "readlink"];
+    let asks = ["systemctl show", "ip -", "false", "containerd --version", "grep", "df ", "ctr ", "findmnt", "readlink"];
     let lines = machine.host.commands();
     let lines = lines.iter().filter(|line| !asks.iter().any(|ask| line.starts_with(ask)));
     let lines = lines.filter(|line| !line.contains(" -C FORWARD") && !line.contains("nft list"));
