@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::change::{Change, Check, CommandChange, Content, File, Unit};
-use super::compare::{Comparison, file_sha256};
+use super::compare::{Comparison, Difference, file_sha256};
 use super::journal::{Before, Journal, look};
+use super::run::{Event, Watcher};
 use super::step::{Failure, Scene};
 use super::units::{self, Action};
 use crate::host::{Files, Kind, Owner, Request, draft_of};
@@ -25,6 +26,7 @@ pub(super) struct Application<'a> {
     pub(super) step: &'a str,
     pub(super) scene: &'a Scene<'a>,
     pub(super) workshop: &'a Workshop<'a>,
+    pub(super) watcher: &'a dyn Watcher,
 }
 
 impl<'a> Application<'a> {
@@ -73,6 +75,13 @@ impl<'a> Application<'a> {
         }
     }
 
+    fn tell(&self, difference: &Difference) {
+        self.watcher.event(&Event::Changing {
+            step: self.step,
+            difference,
+        });
+    }
+
     fn record(&self, befores: Vec<Before>) -> Result<(), Failure> {
         self.workshop.journal.record(self.step, befores)
     }
@@ -82,13 +91,7 @@ impl<'a> Application<'a> {
         let mut needed = Vec::new();
         for change in changes {
             if let Some(difference) = self.comparison().difference(change)? {
-                tracing::info!(
-                    step = self.step,
-                    action = difference.action,
-                    subject = difference.subject,
-                    detail = difference.detail,
-                    "change"
-                );
+                self.tell(&difference);
                 needed.push(change);
             }
         }
@@ -276,9 +279,10 @@ impl<'a> Application<'a> {
     }
 
     fn setting(&self, change: &Change, path: &Path, value: &str) -> Result<usize, Failure> {
-        if self.comparison().difference(change)?.is_none() {
+        let Some(difference) = self.comparison().difference(change)? else {
             return Ok(0);
-        }
+        };
+        self.tell(&difference);
         let failed = |e: io::Error| Failure::file("set", path, &e);
         let old = self.files().text(path).map_err(failed)?.unwrap_or_default();
         self.record(vec![Before::Setting {
@@ -293,7 +297,7 @@ impl<'a> Application<'a> {
         let Some(difference) = self.comparison().difference(change)? else {
             return Ok(0);
         };
-        tracing::info!(step = self.step, command = difference.detail, "run");
+        self.tell(&difference);
         // What the inputs are now is what the command sees; a change in between makes it run again next time.
         let stamp = match &command.check {
             Check::Inputs { paths, per_boot } => Some(self.comparison().inputs(paths, *per_boot)?),
@@ -325,12 +329,11 @@ impl<'a> Application<'a> {
         if steps.is_empty() {
             return Ok(0);
         }
-        tracing::info!(
-            step = self.step,
-            unit = unit.name,
-            calls = units::sentence(&steps),
-            "unit"
-        );
+        self.tell(&Difference {
+            action: steps[0].verb(),
+            subject: unit.name.clone(),
+            detail: units::sentence(&steps),
+        });
         let stamp = self.comparison().inputs(&unit.inputs, false)?;
         self.record(vec![Before::Unit {
             name: unit.name.clone(),

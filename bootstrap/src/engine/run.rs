@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::apply::{Application, Workshop};
+use super::compare::Difference;
 use super::graph::{GraphError, Schedule};
 use super::journal::Journal;
 use super::step::{Failure, Scene, Step, Work};
@@ -48,6 +49,13 @@ pub enum Event<'a> {
     Started {
         /// Its name.
         step: &'a str,
+    },
+    /// A step is about to change something.
+    Changing {
+        /// The step's name.
+        step: &'a str,
+        /// What.
+        difference: &'a Difference,
     },
     /// An attempt failed and another follows.
     Retrying {
@@ -276,6 +284,7 @@ impl Engine<'_> {
                     step: step.name,
                     scene: &scene,
                     workshop,
+                    watcher: self.watcher,
                 };
                 let changed = application.apply(&desired(&scene)?)?;
                 Ok(match changed {

@@ -23,6 +23,7 @@ struct Notes(Mutex<Vec<String>>);
 impl Watcher for Notes {
     fn event(&self, event: &Event<'_>) {
         let line = match event {
+            Event::Changing { .. } => return,
             Event::Started { step } => format!("start {step}"),
             Event::Retrying { step, attempt, .. } => format!("retry {step} after {attempt}"),
             Event::Finished(report) => format!("{:?} {}", report.outcome, report.name),

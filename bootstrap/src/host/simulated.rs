@@ -19,7 +19,7 @@ use crate::engine::Stop;
 /// counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Every change of the disk fails with EROFS.
+    /// Every change of the disk fails with EROFS; /run is no disk.
     ReadOnly,
     /// New data fails with ENOSPC from this point on.
     NoSpaceFrom(u64),
@@ -93,14 +93,16 @@ impl Trouble {
 
     fn pass(&self, operation: &Operation<'_>) -> io::Result<()> {
         let n = self.point()?;
+        // The memory file system of a machine works when its disk does not.
+        let volatile = operation.path().starts_with("/run");
         let grows = matches!(
             operation,
             Operation::Create(_) | Operation::Append(_) | Operation::MakeDirectory(_)
         );
         for fault in lock(&self.faults).iter() {
             match fault {
-                Fault::ReadOnly => return Err(rustix::io::Errno::ROFS.into()),
-                Fault::NoSpaceFrom(at) if grows && *at <= n => {
+                Fault::ReadOnly if !volatile => return Err(rustix::io::Errno::ROFS.into()),
+                Fault::NoSpaceFrom(at) if grows && !volatile && *at <= n => {
                     return Err(rustix::io::Errno::NOSPC.into());
                 }
                 _ => {}

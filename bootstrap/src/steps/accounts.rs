@@ -18,22 +18,36 @@ pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
     };
     let shadow = observe::read_text(scene, "/etc/shadow").unwrap_or_default();
     let field = |user: &str, n: usize| {
-        let line = shadow.lines().find(|line| line.split(':').next() == Some(user))?;
+        let line = shadow
+            .lines()
+            .find(|line| line.split(':').next() == Some(user))?;
         line.split(':').nth(n).map(str::to_owned)
     };
     let wishes: [(&str, &[&str], &[(usize, &str)]); 2] = [
-        (admin, &["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999"], &[(3, "0"), (4, "99999"), (6, ""), (7, "")]),
+        (
+            admin,
+            &["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999"],
+            &[(3, "0"), (4, "99999"), (6, ""), (7, "")],
+        ),
         ("root", &["-I", "-1", "-M", "-1"], &[(4, ""), (6, "")]),
     ];
     let expires = |user: &str, fields: &[(usize, &str)]| {
-        fields.iter().any(|(n, want)| field(user, *n).is_some_and(|found| found != *want))
+        fields
+            .iter()
+            .any(|(n, want)| field(user, *n).is_some_and(|found| found != *want))
     };
-    let changes = wishes.into_iter().filter(|(user, _, fields)| expires(user, fields));
+    let changes = wishes
+        .into_iter()
+        .filter(|(user, _, fields)| expires(user, fields));
     let changes = changes.map(|(user, flags, _)| {
         let arguments: Vec<&str> = flags.iter().copied().chain([user]).collect();
         // Whether it is needed was found out above, without a process.
         let check = Check::Succeeds(Command::new("false", &[]));
-        Change::command(format!("let {user} never expire"), check, Command::new("chage", &arguments))
+        Change::command(
+            format!("let {user} never expire"),
+            check,
+            Command::new("chage", &arguments),
+        )
     });
     Ok(changes.collect())
 }
@@ -45,7 +59,9 @@ pub(super) fn disables_ssh(config: &Configuration) -> bool {
 
 /// The socket too: newer Ubuntus start the server only when somebody knocks.
 pub(super) fn disable_ssh(_: &Configuration, scene: &Scene<'_>) -> Changes {
-    let present = SSH_UNITS.into_iter().filter(|unit| observe::has_unit(scene, unit));
+    let present = SSH_UNITS
+        .into_iter()
+        .filter(|unit| observe::has_unit(scene, unit));
     Ok(present.map(Change::stopped_unit).collect())
 }
 
@@ -62,11 +78,21 @@ pub(super) fn refuse_keys(_: &Configuration, scene: &Scene<'_>) -> Changes {
         let judge = Command::new("/usr/sbin/sshd", &["-t", "-f", "/dev/stdin"]);
         let verdict = scene.run(&judge.reading(wanted.clone()))?;
         if !verdict.success() {
-            let cause = format!("sshd refuses its new configuration: {}", verdict.last_words());
-            return Err(Failure::permanent(cause, format!("repair {SSHD_CONFIG} and run again")));
+            let cause = format!(
+                "sshd refuses its new configuration: {}",
+                verdict.last_words()
+            );
+            return Err(Failure::permanent(
+                cause,
+                format!("repair {SSHD_CONFIG} and run again"),
+            ));
         }
     }
-    let unit = if observe::has_unit(scene, "ssh.service") { "ssh.service" } else { "sshd.service" };
+    let unit = if observe::has_unit(scene, "ssh.service") {
+        "ssh.service"
+    } else {
+        "sshd.service"
+    };
     let reload = Change::Unit(Unit {
         name: unit.to_owned(),
         enabled: None,
@@ -93,7 +119,11 @@ pub(super) fn motd(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let mut changes = vec![Change::file("/etc/motd", 0o644, text)];
     if observe::distribution(scene).is_ubuntu() && scene.host.files().exists("/etc/update-motd.d") {
         let script = "#!/bin/sh\ncat /etc/motd\n";
-        changes.push(Change::file("/etc/update-motd.d/99-aks-custom-motd", 0o755, script));
+        changes.push(Change::file(
+            "/etc/update-motd.d/99-aks-custom-motd",
+            0o755,
+            script,
+        ));
     }
     Ok(changes)
 }

@@ -58,8 +58,13 @@ fn is_synchronised(scene: &Scene<'_>) -> bool {
         return false;
     }
     let ask = Command::new("/usr/bin/chronyc", &["-n", "tracking"]).at_most(Duration::from_secs(2));
-    let answer = scene.run(&ask).map(|answer| answer.text()).unwrap_or_default();
-    answer.lines().any(|line| line.starts_with("Leap status") && line.ends_with("Normal"))
+    let answer = scene
+        .run(&ask)
+        .map(|answer| answer.text())
+        .unwrap_or_default();
+    answer
+        .lines()
+        .any(|line| line.starts_with("Leap status") && line.ends_with("Normal"))
 }
 
 fn ca_validity(config: &Configuration) -> Option<(Timestamp, Timestamp)> {

@@ -42,11 +42,20 @@ fn fails(words: &str) -> Answer {
 }
 
 fn broken(host: SimulatedHost, unit: &str) -> SimulatedHost {
-    host.with_unit(unit, UnitRecord { broken: true, ..UnitRecord::default() })
+    host.with_unit(
+        unit,
+        UnitRecord {
+            broken: true,
+            ..UnitRecord::default()
+        },
+    )
 }
 
 fn timed_out(server: &str) -> Result<(u16, Vec<u8>), NetworkError> {
-    Err(NetworkError::TimedOut { server: server.to_owned(), limit: Duration::ZERO })
+    Err(NetworkError::TimedOut {
+        server: server.to_owned(),
+        limit: Duration::ZERO,
+    })
 }
 
 use Image::{Aks22, Bare, Debian};
@@ -106,14 +115,38 @@ fn every_failure_has_its_code_its_cause_and_what_to_do() {
         let mut machine = case.image.machine("");
         machine.host = (case.trouble)(machine.host);
         let name = "failing";
-        let config = Case { name, image: case.image, tags: "", patch: case.patch }.configuration();
+        let config = Case {
+            name,
+            image: case.image,
+            tags: "",
+            patch: case.patch,
+        }
+        .configuration();
         let report = provision(&machine, &config);
-        let Some((step, code, failure)) = report.failure else { panic!("{about}: nothing failed") };
-        assert_eq!((step.as_deref(), code), (Some(case.step), case.code), "{about}: {failure:?}");
-        assert!(failure.cause.contains(case.cause), "{about}: {}", failure.cause);
-        assert!(failure.remedy.contains(case.remedy), "{about}: {}", failure.remedy);
+        let Some((step, code, failure)) = report.failure else {
+            panic!("{about}: nothing failed")
+        };
+        assert_eq!(
+            (step.as_deref(), code),
+            (Some(case.step), case.code),
+            "{about}: {failure:?}"
+        );
+        assert!(
+            failure.cause.contains(case.cause),
+            "{about}: {}",
+            failure.cause
+        );
+        assert!(
+            failure.remedy.contains(case.remedy),
+            "{about}: {}",
+            failure.remedy
+        );
         let limit = Duration::from_secs(case.within);
-        assert!(report.duration <= limit, "{about}: took {:?}", report.duration);
+        assert!(
+            report.duration <= limit,
+            "{about}: took {:?}",
+            report.duration
+        );
     }
 }
 

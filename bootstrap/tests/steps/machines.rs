@@ -97,15 +97,23 @@ impl Image {
     pub(crate) fn machine(self, tags: &str) -> Machine {
         // Syncing to a busy disk is most of the time otherwise.
         let memory = Path::new("/dev/shm");
-        let root = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
+        let root = if memory.is_dir() {
+            TempDir::new_in(memory)
+        } else {
+            TempDir::new()
+        }
+        .unwrap();
         let files = Files::under(root.path());
         self.fill(&|path: &str, text: &str| put(&files, path, text, 0o644));
         if self.is_aks() {
             let mask = Path::new("/etc/systemd/system/apt-daily.service");
             files.make_link(mask, Path::new("/dev/null")).unwrap();
         }
-        std::fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .unwrap();
+        std::fs::set_permissions(
+            root.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
         let host = self.host(root.path(), tags);
         Machine { root, host }
     }
@@ -120,19 +128,31 @@ impl Image {
             Image::Aks24 => ("ubuntu", "24.04", "Ubuntu 24.04.2 LTS"),
             _ => ("debian", "12", "Debian GNU/Linux 12 (bookworm)"),
         };
-        put("/etc/os-release", &format!("PRETTY_NAME=\"{name}\"\nID={id}\nVERSION_ID=\"{version}\"\n"));
+        put(
+            "/etc/os-release",
+            &format!("PRETTY_NAME=\"{name}\"\nID={id}\nVERSION_ID=\"{version}\"\n"),
+        );
         put("/etc/shadow", SHADOW);
         put("/etc/fstab", "UUID=1 / ext4 defaults 0 1\n");
         put("/etc/environment", "PATH=\"/usr/local/sbin:/usr/bin\"\n");
-        put("/etc/ssh/sshd_config", "Port 22\nMatch User a\n  PubkeyAuthentication yes\n");
+        put(
+            "/etc/ssh/sshd_config",
+            "Port 22\nMatch User a\n  PubkeyAuthentication yes\n",
+        );
         put("/etc/resolv.conf", "nameserver 10.0.0.53\n");
         put("/lib/systemd/system/ssh.service", "[Service]\n");
         put("/usr/sbin/nft", "nft");
         for (name, value) in SYSCTLS {
             put(&format!("/proc/sys/{name}"), &format!("{value}\n"));
         }
-        put("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
-        put("/sys/kernel/mm/transparent_hugepage/defrag", "always defer [madvise] never\n");
+        put(
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "always [madvise] never\n",
+        );
+        put(
+            "/sys/kernel/mm/transparent_hugepage/defrag",
+            "always defer [madvise] never\n",
+        );
         if self != Image::Bare {
             put("/usr/bin/containerd", "containerd");
             put("/lib/systemd/system/containerd.service", "[Service]\n");
@@ -151,20 +171,35 @@ impl Image {
             return;
         }
         put("/usr/bin/runc", "runc");
-        put("/usr/bin/nvidia-container-runtime", "nvidia-container-runtime");
+        put(
+            "/usr/bin/nvidia-container-runtime",
+            "nvidia-container-runtime",
+        );
         put("/usr/sbin/iptables", "iptables");
         put("/opt/offline/runc.deb", "runc");
         put("/lib/systemd/system/apt-daily.timer", "[Timer]\n");
         put("/lib/systemd/system/apt-daily-upgrade.timer", "[Timer]\n");
         put("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
         put("/proc/self/status", "CapEff:\t000001ffffffffff\n");
-        put("/run/systemd/resolve/resolv.conf", "nameserver 168.63.129.16\n");
+        put(
+            "/run/systemd/resolve/resolv.conf",
+            "nameserver 168.63.129.16\n",
+        );
         put("/etc/update-motd.d/00-header", "#!/bin/sh\n");
         put("/opt/azure/vhd-install.complete", "");
-        put("/opt/azure/containers/localdns/localdns.sh", "#!/bin/bash\n");
-        put("/opt/azure/containers/setup-custom-search-domains.sh", "#!/bin/bash\n");
+        put(
+            "/opt/azure/containers/localdns/localdns.sh",
+            "#!/bin/bash\n",
+        );
+        put(
+            "/opt/azure/containers/setup-custom-search-domains.sh",
+            "#!/bin/bash\n",
+        );
         put("/opt/bin/aks-secure-tls-bootstrap-client", "client");
-        put("/opt/cni/bin/10-azure.conflist", "{\"plugins\":[{\"mode\":\"bridge\"}]}\n");
+        put(
+            "/opt/cni/bin/10-azure.conflist",
+            "{\"plugins\":[{\"mode\":\"bridge\"}]}\n",
+        );
         for plugin in ["bridge", "host-local", "loopback"] {
             put(&format!("/opt/cni/bin/{plugin}"), plugin);
         }
@@ -185,34 +220,70 @@ impl Image {
         let host = SimulatedHost::new(root)
             .at("2027-01-01T00:00:00Z".parse().unwrap())
             .answering("containerd --version", says(containerd))
-            .answering("ip -4 -o route get", says("192.0.2.1 via 10.224.0.1 dev eth0 src 10.224.0.4 uid 0"))
-            .answering("ip -6 -o route get", says("2001:db8::1 via fe80::1 dev eth0 src fd00::4 metric 1024"))
-            .answering("df -Pk", says("Filesystem 1024-blocks Used Available\n/dev/sda1 64000000 1 60000000 1% /"))
+            .answering(
+                "ip -4 -o route get",
+                says("192.0.2.1 via 10.224.0.1 dev eth0 src 10.224.0.4 uid 0"),
+            )
+            .answering(
+                "ip -6 -o route get",
+                says("2001:db8::1 via fe80::1 dev eth0 src fd00::4 metric 1024"),
+            )
+            .answering(
+                "df -Pk",
+                says("Filesystem 1024-blocks Used Available\n/dev/sda1 64000000 1 60000000 1% /"),
+            )
             .answering("iptables -w -t filter -C", fails())
             .answering("iptables -w -t mangle -C", fails())
             .answering("false", fails())
             .answering("sh -c 'nft list", fails())
             .answering("grep -q '^/", fails())
-            .with_unit("ssh.service", UnitRecord { enabled: true, active: true, ..UnitRecord::default() })
-            .serving("http://169.254.169.254/metadata/instance", Ok((200, document)))
+            .with_unit(
+                "ssh.service",
+                UnitRecord {
+                    enabled: true,
+                    active: true,
+                    ..UnitRecord::default()
+                },
+            )
+            .serving(
+                "http://169.254.169.254/metadata/instance",
+                Ok((200, document)),
+            )
             .serving("https://downloads.example/", Ok((200, b"archive".to_vec())))
-            .serving("https://downloads.example/plain.tar.gz.sha256", Ok((404, Vec::new())));
+            .serving(
+                "https://downloads.example/plain.tar.gz.sha256",
+                Ok((404, Vec::new())),
+            );
         // The commands that make programs and files appear.
         host.answering(APT, Answer::Does(Arc::new(install)))
-            .answering("tar -xzf", Answer::Does(Arc::new(|files: &Files, _: &Command| {
-                put(files, "/opt/cni/bin/azure-vnet", "azure-vnet", 0o755);
-                Finished::default()
-            })))
-            .answering("modprobe ip6_tables", Answer::Does(Arc::new(|files: &Files, _: &Command| {
-                put(files, "/proc/net/ip6_tables_names", "", 0o444);
-                Finished::default()
-            })))
-            .answering("rm -f", Answer::Does(Arc::new(|files: &Files, command: &Command| {
-                command.arguments[1..].iter().for_each(|path| files.remove(path.as_ref()).unwrap());
-                Finished::default()
-            })))
+            .answering(
+                "tar -xzf",
+                Answer::Does(Arc::new(|files: &Files, _: &Command| {
+                    put(files, "/opt/cni/bin/azure-vnet", "azure-vnet", 0o755);
+                    Finished::default()
+                })),
+            )
+            .answering(
+                "modprobe ip6_tables",
+                Answer::Does(Arc::new(|files: &Files, _: &Command| {
+                    put(files, "/proc/net/ip6_tables_names", "", 0o444);
+                    Finished::default()
+                })),
+            )
+            .answering(
+                "rm -f",
+                Answer::Does(Arc::new(|files: &Files, command: &Command| {
+                    command.arguments[1..]
+                        .iter()
+                        .for_each(|path| files.remove(path.as_ref()).unwrap());
+                    Finished::default()
+                })),
+            )
             .answering("/opt/bin/kubelet --version", says("Kubernetes v1.34.8"))
-            .answering("sh -c 'set -eu\nrm -f \"$1.draft\"\nfallocate", makes_argument(3))
+            .answering(
+                "sh -c 'set -eu\nrm -f \"$1.draft\"\nfallocate",
+                makes_argument(3),
+            )
             .answering("sh -c 'set -eu\nIFS= read -r url", makes_argument(3))
             .answering("sh -c 'set -eu\narchive=$1", Answer::Does(Arc::new(unpack)))
     }
@@ -224,17 +295,24 @@ const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
 /// What packages bring.
 fn install(files: &Files, command: &Command) -> Finished {
     let programs = |package: &str| match package {
-        "containerd" => &["/usr/bin/containerd", "/lib/systemd/system/containerd.service"][..],
+        "containerd" => &[
+            "/usr/bin/containerd",
+            "/lib/systemd/system/containerd.service",
+        ][..],
         "runc" => &["/usr/sbin/runc"],
-        "containernetworking-plugins" => {
-            &["/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback"]
-        }
+        "containernetworking-plugins" => &[
+            "/usr/lib/cni/bridge",
+            "/usr/lib/cni/host-local",
+            "/usr/lib/cni/loopback",
+        ],
         "kubelet=1.34.8*" => &["/usr/bin/kubelet"],
         "kubectl=1.34.8*" => &["/usr/bin/kubectl"],
         _ => &[],
     };
     let packages = command.arguments[3..].iter();
-    packages.flat_map(|package| programs(package)).for_each(|path| put(files, path, path, 0o755));
+    packages
+        .flat_map(|package| programs(package))
+        .for_each(|path| put(files, path, path, 0o755));
     Finished::default()
 }
 
@@ -261,8 +339,12 @@ fn unpack(files: &Files, command: &Command) -> Finished {
 
 pub(crate) fn put(files: &Files, path: &str, text: &str, mode: u32) {
     let path = PathBuf::from(path);
-    files.ensure_directory(path.parent().unwrap(), 0o755).unwrap();
-    files.write_new(&path, text.as_bytes(), mode, Owner::ROOT).unwrap();
+    files
+        .ensure_directory(path.parent().unwrap(), 0o755)
+        .unwrap();
+    files
+        .write_new(&path, text.as_bytes(), mode, Owner::ROOT)
+        .unwrap();
 }
 
 struct Deaf;
@@ -291,6 +373,10 @@ pub(crate) fn provision(machine: &Machine, config: &Configuration) -> Report {
 /// A configuration from its JSON.
 pub(crate) fn configuration(json: &serde_json::Value) -> Configuration {
     let accepted = config::read(json.to_string().as_bytes()).unwrap();
-    assert_eq!(accepted.notices, [], "a case must not say what nobody understands");
+    assert_eq!(
+        accepted.notices,
+        [],
+        "a case must not say what nobody understands"
+    );
     accepted.configuration
 }

@@ -21,8 +21,11 @@ type Tree = BTreeMap<String, (String, Vec<String>)>;
 #[test]
 fn every_configuration_makes_the_tree_it_should() {
     let mut wrong = Vec::new();
-    let bases: Vec<(Image, Tree)> =
-        CASES.iter().filter(|case| case.is_base()).map(|case| (case.image, case.result())).collect();
+    let bases: Vec<(Image, Tree)> = CASES
+        .iter()
+        .filter(|case| case.is_base())
+        .map(|case| (case.image, case.result()))
+        .collect();
     for case in CASES {
         let got = case.outcome(&bases);
         let path = golden(case.name);
@@ -33,7 +36,10 @@ fn every_configuration_makes_the_tree_it_should() {
             wrong.push(case.name);
         }
     }
-    assert!(wrong.is_empty(), "not as their golden trees: {wrong:?}; see the header of trees.rs");
+    assert!(
+        wrong.is_empty(),
+        "not as their golden trees: {wrong:?}; see the header of trees.rs"
+    );
 }
 
 #[test]
@@ -45,8 +51,14 @@ fn a_second_provision_finds_nothing_to_do() {
         assert_eq!(first.code(), 0, "{}: {:?}", case.name, first.failure);
         let before = tree(&machine);
         let second = engine(&machine.host).run(&steps);
-        let changed = second.steps.iter().filter(|s| s.outcome == Outcome::Changed);
-        let changed: Vec<&str> = changed.map(|s| s.name.as_str()).filter(|s| !case.repeats(s)).collect();
+        let changed = second
+            .steps
+            .iter()
+            .filter(|s| s.outcome == Outcome::Changed);
+        let changed: Vec<&str> = changed
+            .map(|s| s.name.as_str())
+            .filter(|s| !case.repeats(s))
+            .collect();
         assert_eq!(changed, Vec::<&str>::new(), "{}", case.name);
         assert_eq!(tree(&machine), before, "{}", case.name);
     }
@@ -61,12 +73,20 @@ fn undoing_a_provision_leaves_the_machine_as_it_was() {
         engine(&machine.host).undo();
         let after = tree(&machine);
         // What commands made is theirs to take away.
-        let made: Vec<&String> = after.keys().filter(|path| !before.contains_key(*path)).collect();
+        let made: Vec<&String> = after
+            .keys()
+            .filter(|path| !before.contains_key(*path))
+            .collect();
         // A kernel would show its choices again; the simulation shows what was written.
-        let kept = |path: &&String| path.starts_with("/sys/") || after.get(*path) == before.get(*path);
+        let kept =
+            |path: &&String| path.starts_with("/sys/") || after.get(*path) == before.get(*path);
         let lost: Vec<&String> = before.keys().filter(|path| !kept(path)).collect();
         assert_eq!(lost, Vec::<&String>::new(), "{}", case.name);
-        assert!(made.iter().all(|path| case.made_by_commands(path)), "{}: {made:?}", case.name);
+        assert!(
+            made.iter().all(|path| case.made_by_commands(path)),
+            "{}: {made:?}",
+            case.name
+        );
     }
 }
 
@@ -78,16 +98,33 @@ impl Case {
 
     /// Commands that the simulation does not take to heart, so that they come again.
     fn repeats(&self, step: &str) -> bool {
-        ["configureAdminUser", "ensureKubelet.ensureIMDSRestriction", "configureSwapFile"].contains(&step)
+        [
+            "configureAdminUser",
+            "ensureKubelet.ensureIMDSRestriction",
+            "configureSwapFile",
+        ]
+        .contains(&step)
     }
 
     fn made_by_commands(&self, path: &str) -> bool {
-        let places = ["/usr/bin", "/usr/sbin", "/usr/lib", "/opt/bin", "/opt/cni/bin", "/lib/systemd", "/proc/net", "/swapfile"];
+        let places = [
+            "/usr/bin",
+            "/usr/sbin",
+            "/usr/lib",
+            "/opt/bin",
+            "/opt/cni/bin",
+            "/lib/systemd",
+            "/proc/net",
+            "/swapfile",
+        ];
         STATE.starts_with(path) || places.iter().any(|place| path.starts_with(place))
     }
 
     fn outcome(&self, bases: &[(Image, Tree)]) -> String {
-        let (_, base) = bases.iter().find(|(image, _)| *image == self.image).unwrap();
+        let (_, base) = bases
+            .iter()
+            .find(|(image, _)| *image == self.image)
+            .unwrap();
         match self.is_base() {
             true if self.image == bases[0].0 => full(base),
             true => difference(&bases[0].1, base),
@@ -102,9 +139,16 @@ impl Case {
         let report = provision(&machine, &self.configuration());
         assert_eq!(report.code(), 0, "{}: {:?}", self.name, report.failure);
         let mut after = tree(&machine);
-        let gone: Vec<String> = before.keys().filter(|path| !after.contains_key(*path)).cloned().collect();
+        let gone: Vec<String> = before
+            .keys()
+            .filter(|path| !after.contains_key(*path))
+            .cloned()
+            .collect();
         after.retain(|path, now| before.get(path) != Some(now) && path != STATE);
-        after.extend(gone.into_iter().map(|path| (path, ("removed".to_owned(), Vec::new()))));
+        after.extend(
+            gone.into_iter()
+                .map(|path| (path, ("removed".to_owned(), Vec::new()))),
+        );
         after.insert("commands".to_owned(), (String::new(), commands(&machine)));
         after
     }
@@ -122,9 +166,21 @@ fn golden(name: &str) -> PathBuf {
 
 /// Commands that change something, scripts by their first lines.
 fn commands(machine: &Machine) -> Vec<String> {
-    let asks = ["systemctl show", "ip -", "false", "containerd --version", "grep", "df ", "ctr ", "findmnt", "readlink"];
+    let asks = [
+        "systemctl show",
+        "ip -",
+        "false",
+        "containerd --version",
+        "grep",
+        "df ",
+        "ctr ",
+        "findmnt",
+        "readlink",
+    ];
     let lines = machine.host.commands();
-    let lines = lines.iter().filter(|line| !asks.iter().any(|ask| line.starts_with(ask)));
+    let lines = lines
+        .iter()
+        .filter(|line| !asks.iter().any(|ask| line.starts_with(ask)));
     let lines = lines.filter(|line| !line.contains(" -C FORWARD") && !line.contains("nft list"));
     lines.map(|line| shortened(line)).collect()
 }
@@ -189,7 +245,11 @@ fn full(tree: &Tree) -> String {
 
 fn difference(base: &Tree, tree: &Tree) -> String {
     let mut text = String::new();
-    for path in base.keys().chain(tree.keys()).collect::<std::collections::BTreeSet<_>>() {
+    for path in base
+        .keys()
+        .chain(tree.keys())
+        .collect::<std::collections::BTreeSet<_>>()
+    {
         match (base.get(path), tree.get(path)) {
             (Some(_), None) => {
                 let _ = writeln!(text, "-- {path}");

@@ -17,7 +17,11 @@ fn mixtures() -> impl Iterator<Item = (Configuration, Machine)> {
         config.kube_binary_config.pod_infra_container_image_url = "pause".to_owned();
         config.network_config.network_plugin = NetworkPlugin::Kubenet;
         let containerd = version_of(if bit(4) { "2.1.4" } else { "1.6.20~ds1" });
-        let machine = Machine { containerd, lowers_oom_scores: bit(5), ..Machine::default() };
+        let machine = Machine {
+            containerd,
+            lowers_oom_scores: bit(5),
+            ..Machine::default()
+        };
         (config, machine)
     })
 }
@@ -32,7 +36,10 @@ fn no_table_and_no_key_stands_twice() {
             if line.starts_with('[') {
                 table = line;
             }
-            assert!(seen.insert((table, key)), "{key} of {table} is there twice in\n{text}");
+            assert!(
+                seen.insert((table, key)),
+                "{key} of {table} is there twice in\n{text}"
+            );
         }
     }
 }
@@ -56,7 +63,10 @@ fn limits_are_written_only_where_they_are_given() {
     config.custom_linux_os_config.ulimit_config = UlimitConfig::default().into();
     assert_eq!(ulimits(&config).as_deref(), Some("[Service]\n"));
     config.custom_linux_os_config.ulimit_config.no_file = Some("1024".to_owned());
-    assert_eq!(ulimits(&config).as_deref(), Some("[Service]\nLimitNOFILE=1024\n"));
+    assert_eq!(
+        ulimits(&config).as_deref(),
+        Some("[Service]\nLimitNOFILE=1024\n")
+    );
 }
 
 #[test]
@@ -66,7 +76,13 @@ fn a_mirror_keeps_the_path_of_its_registry() {
         config.bootstrap_profile_container_registry_server = server.to_owned();
         mirror(&config).map(|(_, text)| text.lines().next().unwrap_or_default().to_owned())
     };
-    assert_eq!(mirror_of("r.example/a/b").as_deref(), Some(r#"[host."https://r.example/v2/a/b"]"#));
-    assert_eq!(mirror_of("r.example").as_deref(), Some(r#"[host."https://r.example/v2"]"#));
+    assert_eq!(
+        mirror_of("r.example/a/b").as_deref(),
+        Some(r#"[host."https://r.example/v2/a/b"]"#)
+    );
+    assert_eq!(
+        mirror_of("r.example").as_deref(),
+        Some(r#"[host."https://r.example/v2"]"#)
+    );
     assert_eq!(mirror_of(""), None);
 }
