@@ -327,6 +327,7 @@ pub(super) fn credential_provider(config: &Configuration, scene: &Scene<'_>) -> 
     };
     let (mut changes, path) = fetched(config, scene, &source, "/opt/credentialprovider/downloads")?;
     let directory = "/var/lib/kubelet/credential-provider";
+    changes.push(Change::directory(directory, 0o755));
     changes.push(unpacked(
         scene,
         &path,
