@@ -480,3 +480,6 @@ fn unpacked(
         undo: Some(Command::new("rm", &undo)),
     })
 }
+
+#[cfg(test)]
+mod tests;
