@@ -481,3 +481,6 @@ fn unpacked(
         undo: Some(Command::new("rm", &undo)),
     })
 }
+
+#[cfg(test)]
+mod tests;
