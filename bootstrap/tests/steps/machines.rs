@@ -161,9 +161,9 @@ impl Image {
         }
         if self == Image::Debian {
             put("/usr/sbin/runc", "runc");
-            put("/usr/lib/cni/bridge", "bridge");
-            put("/usr/lib/cni/host-local", "host-local");
-            put("/usr/lib/cni/loopback", "loopback");
+            for path in CNI_PLUGINS {
+                put(path, path);
+            }
             put("/opt/offline/kubernetes-node.tar.gz", "archive");
         }
         if !self.is_aks() {
@@ -289,6 +289,17 @@ impl Image {
     }
 }
 
+/// What Debian's package of them brings, of those that anybody asks for.
+const CNI_PLUGINS: [&str; 7] = [
+    "/usr/lib/cni/portmap",
+    "/usr/lib/cni/bandwidth",
+    "/usr/lib/cni/firewall",
+    "/usr/lib/cni/tuning",
+    "/usr/lib/cni/host-local",
+    "/usr/lib/cni/loopback",
+    "/usr/lib/cni/bridge",
+];
+
 /// How the line of an installation by apt begins.
 const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
 
@@ -300,11 +311,7 @@ fn install(files: &Files, command: &Command) -> Finished {
             "/lib/systemd/system/containerd.service",
         ][..],
         "runc" => &["/usr/sbin/runc"],
-        "containernetworking-plugins" => &[
-            "/usr/lib/cni/bridge",
-            "/usr/lib/cni/host-local",
-            "/usr/lib/cni/loopback",
-        ],
+        "containernetworking-plugins" => &CNI_PLUGINS,
         "kubelet=1.34.8*" => &["/usr/bin/kubelet"],
         "kubectl=1.34.8*" => &["/usr/bin/kubectl"],
         _ => &[],
