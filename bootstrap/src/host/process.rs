@@ -202,6 +202,26 @@ impl Stream {
     }
 }
 
+/// Waits for a child that has a group and streams of its own; `None` if it had to end because the run was cancelled.
+pub(crate) fn wait_or_end(child: &mut Child, stop: &Stop) -> io::Result<Option<ExitStatus>> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    loop {
+        let mut fds = [
+            PollFd::new(&process, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.cancelled_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Err(e) if e != rustix::io::Errno::INTR => return Err(e.into()),
+            _ if fds[0].revents().contains(PollFlags::IN) => return child.wait().map(Some),
+            _ if stop.cancelled() => {
+                end_group(child);
+                return Ok(None);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Asks the group to end, waits a little, then insists. A group that is gone needs nothing.
 fn end_group(child: &mut Child) {
     let group = Pid::from_child(child);
