@@ -217,9 +217,10 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let files = scene.host.files();
     let cached = |tool: &str| files.exists(format!("/opt/bin/{tool}-{version}"));
     let link = |tool: &str, target: String| Change::link(format!("/opt/bin/{tool}"), target);
-    let links = || ["kubelet", "kubectl"].map(|tool| link(tool, format!("{tool}-{version}")));
+    // The kubelet comes last: where it is, a run that was killed in between has nothing left to do.
+    let links = || ["kubectl", "kubelet"].map(|tool| link(tool, format!("{tool}-{version}")));
     if !version.is_empty() && cached("kubelet") {
-        let present = ["kubelet", "kubectl"]
+        let present = ["kubectl", "kubelet"]
             .into_iter()
             .filter(|tool| cached(tool));
         return Ok(present
@@ -249,7 +250,7 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let packages = [format!("kubelet={version}*"), format!("kubectl={version}*")];
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
     let mut changes = vec![apt_install(scene, &packages, "/usr/bin/kubelet")];
-    changes.extend(["kubelet", "kubectl"].map(|tool| link(tool, format!("/usr/bin/{tool}"))));
+    changes.extend(["kubectl", "kubelet"].map(|tool| link(tool, format!("/usr/bin/{tool}"))));
     Ok(changes)
 }
 

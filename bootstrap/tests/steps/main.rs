@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod cases;
+mod crashes;
 mod failures;
 mod machines;
 mod trees;
