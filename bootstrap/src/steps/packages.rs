@@ -30,7 +30,8 @@ install() { apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommend
 install "$@" || { apt-get -o DPkg::Lock::Timeout=300 update; install "$@"; }"#;
 
 /// Takes named files out of an archive, wherever they lie in it. Done beside their place first:
-/// what has its name is whole. Arguments: archive, directory, suffix, names.
+/// what has its name is whole, and what is named last comes last. Arguments: archive, directory,
+/// suffix, names.
 const UNPACK: &str = r#"set -eu
 archive=$1 directory=$2 suffix=$3
 shift 3
@@ -235,7 +236,7 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
             &path,
             "/opt/bin",
             &suffix,
-            &["kubelet", "kubectl"],
+            &["kubectl", "kubelet"],
         ));
         changes.extend(links());
         return Ok(changes);
@@ -460,11 +461,13 @@ fn unpacked(
         .iter()
         .map(|name| format!("{directory}/{name}{suffix}"))
         .collect();
+    // In the order of their names here: once the last is there, all are.
+    let last = places.last().cloned().unwrap_or_default();
     let mut undo = vec!["-f"];
     undo.extend(places.iter().map(String::as_str));
     Change::Command(CommandChange {
         name: format!("unpack {archive}"),
-        check: Check::Exists(places[0].clone().into()),
+        check: Check::Exists(last.into()),
         apply: Command::new("sh", &arguments).at_most(scene.remaining()),
         undo: Some(Command::new("rm", &undo)),
     })
