@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Changes;
+use super::{Changes, observe};
 use crate::config::{Configuration, NetworkPlugin};
 use crate::engine::{Change, Check, CommandChange, Content, Failure, File, Scene};
 use crate::host::{Command, Kind, Request};
@@ -40,7 +40,8 @@ install() { apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommend
 install "$@" || { apt-get -o DPkg::Lock::Timeout=300 update; install "$@"; }"#;
 
 /// Takes named files out of an archive, wherever they lie in it. Done beside their place first:
-/// what has its name is whole. Arguments: archive, directory, suffix, names.
+/// what has its name is whole, and what is named last comes last. Arguments: archive, directory,
+/// suffix, names.
 const UNPACK: &str = r#"set -eu
 archive=$1 directory=$2 suffix=$3
 shift 3
@@ -68,54 +69,43 @@ mv -f "$1.draft" "$1""#;
 
 /// containerd and runc.
 pub(super) fn container_runtime(config: &Configuration, scene: &Scene<'_>) -> Changes {
-    let files = scene.host.files();
-    let has = |name: &str| {
-        ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
-            .iter()
-            .any(|d| files.exists(format!("{d}/{name}")))
-    };
-    let mut changes = Vec::new();
-    let mut missing = Vec::new();
+    let (mut changes, mut missing, mut signs) = (Vec::new(), Vec::new(), Vec::new());
     let rows = [
         (
             "containerd",
             &config.containerd_config.containerd_package_url,
             CONTAINERD_DOWNLOAD_TIMEOUT,
+            "/usr/bin/containerd",
         ),
         (
             "runc",
             &config.runc_config.runc_package_url,
             RUNC_DOWNLOAD_TIMEOUT,
+            "/usr/sbin/runc",
         ),
     ];
-    for (program, url, code) in rows {
-        match Source::parse(url) {
-            Some(source) => changes
-                .extend(package(config, scene, program, &source).map_err(|f| f.with_code(code))?),
-            None if !has(program) => missing.push(program),
-            None => {}
+    for (program, url, code, sign) in rows {
+        if let Some(source) = Source::parse(url) {
+            let package = package(config, scene, program, &source);
+            changes.extend(package.map_err(|failure| failure.with_code(code))?);
+        } else if !observe::has_program(scene, program) {
+            missing.push(program);
+            signs.push(sign);
         }
     }
-    if missing.is_empty() {
+    let Some(sign) = signs.first() else {
         return Ok(changes);
-    }
-    if config.is_vhd != Some(false) && !files.exists("/opt/azure/vhd-install.complete") {
+    };
+    let finished = scene.host.files().exists("/opt/azure/vhd-install.complete");
+    if config.is_vhd != Some(false) && !finished {
+        let missing = missing.join(" and ");
         return Err(Failure::permanent(
-            format!(
-                "{} not installed, and this is not a finished AKS image",
-                missing.join(" and ")
-            ),
+            format!("{missing} not installed, and this is not a finished AKS image"),
             "use an AKS image, or say `is_vhd: false` so that they are installed",
         )
         .with_code(VHD_FILE_NOT_FOUND));
     }
-    let sign = format!("/usr/bin/{}", missing[0]);
-    let sign = if missing[0] == "runc" {
-        "/usr/sbin/runc".to_owned()
-    } else {
-        sign
-    };
-    changes.push(apt_install(scene, &missing, &sign));
+    changes.push(apt_install(scene, &missing, sign));
     Ok(changes)
 }
 
@@ -153,12 +143,11 @@ pub(super) fn network_plugin(config: &Configuration, scene: &Scene<'_>) -> Chang
     let mut changes = Vec::new();
     let azure = config.network_config.network_plugin == NetworkPlugin::Azure;
     let source = Source::parse(&config.network_config.vnet_cni_plugins_url);
-    if let (true, Some(source)) = (azure, source) {
-        if !files.exists(format!("{CNI_BIN}/azure-vnet")) {
-            let (fetch, path) = fetched(config, scene, &source, CNI_DOWNLOADS)?;
-            changes.extend(fetch);
-            changes.push(unpacked_whole(scene, &path, "azure-vnet"));
-        }
+    let wanted = azure && !files.exists(format!("{CNI_BIN}/azure-vnet"));
+    if let Some(source) = source.filter(|_| wanted) {
+        let (fetch, path) = fetched(config, scene, &source, CNI_DOWNLOADS)?;
+        changes.extend(fetch);
+        changes.push(unpacked_whole(scene, &path, "azure-vnet"));
     }
     // The last to be linked: where they are, a run that was killed in between has nothing left to do.
     let reference = &PLUGINS[PLUGINS.len() - 3..];
@@ -243,7 +232,7 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
             &path,
             "/opt/bin",
             &suffix,
-            &["kubelet", "kubectl"],
+            &["kubectl", "kubelet"],
         ));
         changes.extend(links());
         return Ok(changes);
@@ -468,11 +457,13 @@ fn unpacked(
         .iter()
         .map(|name| format!("{directory}/{name}{suffix}"))
         .collect();
+    // In the order of their names here: once the last is there, all are.
+    let last = places.last().cloned().unwrap_or_default();
     let mut undo = vec!["-f"];
     undo.extend(places.iter().map(String::as_str));
     Change::Command(CommandChange {
         name: format!("unpack {archive}"),
-        check: Check::Exists(places[0].clone().into()),
+        check: Check::Exists(last.into()),
         apply: Command::new("sh", &arguments).at_most(scene.remaining()),
         undo: Some(Command::new("rm", &undo)),
     })
