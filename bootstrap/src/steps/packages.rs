@@ -145,33 +145,25 @@ fn reference_plugins(scene: &Scene<'_>) -> Vec<Change> {
 /// kubelet and kubectl of the cluster's version, under the names AKS has them.
 pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let version = config.kubernetes_version.trim_start_matches('v');
-    if is_there(scene, version) && !cut_off(scene, "kubelet") {
+    let own = own_build(config);
+    // A build of somebody's own is told from the release of the same version.
+    let suffix = format!("-{version}{}", if own.is_some() { "-custom" } else { "" });
+    if is_there(scene, version, &suffix) && !cut_off(scene, "kubelet") {
         return Ok(Vec::new());
     }
     let files = scene.host.files();
-    let cached = |tool: &str| files.exists(format!("/opt/bin/{tool}-{version}"));
+    let cached = |tool: &&str| files.exists(format!("/opt/bin/{tool}{suffix}"));
     let link = |tool: &str, target: String| Change::link(format!("/opt/bin/{tool}"), target);
+    let named = |tool: &str| link(tool, format!("{tool}{suffix}"));
     // The kubelet comes last: where it is, a run that was killed in between has nothing left to do.
-    let links = || ["kubectl", "kubelet"].map(|tool| link(tool, format!("{tool}-{version}")));
-    if !version.is_empty() && cached("kubelet") {
-        let present = ["kubectl", "kubelet"]
-            .into_iter()
-            .filter(|tool| cached(tool));
-        return Ok(present
-            .map(|tool| link(tool, format!("{tool}-{version}")))
-            .collect());
+    let tools = ["kubectl", "kubelet"];
+    if !version.is_empty() && cached(&"kubelet") {
+        return Ok(tools.into_iter().filter(cached).map(named).collect());
     }
-    if let Some(source) = kubelet_source(config, scene) {
+    if let Some(source) = own.or_else(|| release(config, scene)) {
         let (mut changes, path) = fetched(config, scene, &source, KUBERNETES_DOWNLOADS)?;
-        let suffix = format!("-{version}");
-        changes.push(unpacked(
-            scene,
-            &path,
-            "/opt/bin",
-            &suffix,
-            &["kubectl", "kubelet"],
-        ));
-        changes.extend(links());
+        changes.push(unpacked(scene, &path, "/opt/bin", &suffix, &tools));
+        changes.extend(tools.map(named));
         return Ok(changes);
     }
     if version.is_empty() {
@@ -184,51 +176,47 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let packages = [format!("kubelet={version}*"), format!("kubectl={version}*")];
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
     let mut changes = apt_install(scene, &packages);
-    changes.extend(["kubectl", "kubelet"].map(|tool| link(tool, format!("/usr/bin/{tool}"))));
+    changes.extend(tools.map(|tool| link(tool, format!("/usr/bin/{tool}"))));
     Ok(changes)
 }
 
 /// Whether the kubelet that is there is the right one. A link to a name with the version says so
 /// itself; any other must be asked, which costs a process.
-fn is_there(scene: &Scene<'_>, version: &str) -> bool {
+fn is_there(scene: &Scene<'_>, version: &str, suffix: &str) -> bool {
     let files = scene.host.files();
     let Ok(Some(entry)) = files.entry("/opt/bin/kubelet") else {
         return false;
     };
-    if let Kind::Link(target) = &entry.kind {
-        let named = format!("kubelet-{version}");
-        if target
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy() == named)
-        {
+    let named = format!("kubelet{suffix}");
+    match &entry.kind {
+        Kind::Link(target) if target.as_os_str() == named.as_str() => {
             return files.exists(format!("/opt/bin/{named}"));
         }
-    }
-    if version.is_empty() {
-        return true;
+        _ if version.is_empty() => return true,
+        _ if suffix.ends_with("-custom") => return false,
+        _ => {}
     }
     let answer = scene.run(&Command::new("/opt/bin/kubelet", &["--version"]));
-    let found = answer
-        .ok()
-        .and_then(|answer| version_of(answer.text().split_whitespace().nth(1)?));
+    let words = answer.ok().map(|answer| answer.text()).unwrap_or_default();
+    let found = words.split_whitespace().nth(1).and_then(version_of);
     found.is_some() && found == Version::parse(version)
 }
 
-/// A private or custom build comes first; then an archive that is already here; then the URL.
-fn kubelet_source(config: &Configuration, scene: &Scene<'_>) -> Option<Source> {
+/// A private or custom build.
+fn own_build(config: &Configuration) -> Option<Source> {
     let wish = &config.kube_binary_config;
-    let urls = [
-        &wish.custom_kube_binary_url,
-        &wish.private_kube_binary_url,
-        &wish.kube_binary_url,
-    ];
-    if let Some(source) = urls.into_iter().find_map(|url| Source::parse(url)) {
+    let urls = [&wish.custom_kube_binary_url, &wish.private_kube_binary_url];
+    urls.into_iter().find_map(|url| Source::parse(url))
+}
+
+/// The release: from the URL, or an archive that is already here.
+fn release(config: &Configuration, scene: &Scene<'_>) -> Option<Source> {
+    if let Some(source) = Source::parse(&config.kube_binary_config.kube_binary_url) {
         return Some(source);
     }
     let archives = scene.host.files().list(KUBERNETES_DOWNLOADS).ok()?;
-    let archive = archives
-        .into_iter()
-        .find(|a| a.starts_with("kubernetes-node") && a.ends_with("gz"))?;
+    let mut archives = archives.into_iter();
+    let archive = archives.find(|a| a.starts_with("kubernetes-node") && a.ends_with("gz"))?;
     Source::parse(&format!("{KUBERNETES_DOWNLOADS}/{archive}"))
 }
 
