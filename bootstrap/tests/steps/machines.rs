@@ -161,9 +161,9 @@ impl Image {
         }
         if self == Image::Debian {
             put("/usr/sbin/runc", "runc");
-            for path in CNI_PLUGINS {
-                put(path, path);
-            }
+            put("/usr/lib/cni/bridge", "bridge");
+            put("/usr/lib/cni/host-local", "host-local");
+            put("/usr/lib/cni/loopback", "loopback");
             put("/opt/offline/kubernetes-node.tar.gz", "archive");
         }
         if !self.is_aks() {
@@ -257,7 +257,11 @@ impl Image {
         // The commands that make programs and files appear.
         host.answering(APT, Answer::Does(Arc::new(install)))
             .answering(
-                "tar -xzf",
+                "sh -c 'for package in",
+                Answer::Does(Arc::new(is_installed)),
+            )
+            .answering(
+                "sh -c 'set -eu\ndraft=$2",
                 Answer::Does(Arc::new(|files: &Files, _: &Command| {
                     put(files, "/opt/cni/bin/azure-vnet", "azure-vnet", 0o755);
                     Finished::default()
@@ -289,38 +293,46 @@ impl Image {
     }
 }
 
-/// What Debian's package of them brings, of those that anybody asks for.
-const CNI_PLUGINS: [&str; 7] = [
-    "/usr/lib/cni/portmap",
-    "/usr/lib/cni/bandwidth",
-    "/usr/lib/cni/firewall",
-    "/usr/lib/cni/tuning",
-    "/usr/lib/cni/host-local",
-    "/usr/lib/cni/loopback",
-    "/usr/lib/cni/bridge",
-];
-
 /// How the line of an installation by apt begins.
 const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
 
-/// What packages bring.
-fn install(files: &Files, command: &Command) -> Finished {
-    let programs = |package: &str| match package {
+/// What a package brings.
+fn programs(package: &str) -> &'static [&'static str] {
+    match package {
         "containerd" => &[
             "/usr/bin/containerd",
             "/lib/systemd/system/containerd.service",
         ][..],
         "runc" => &["/usr/sbin/runc"],
-        "containernetworking-plugins" => &CNI_PLUGINS,
+        "containernetworking-plugins" => &[
+            "/usr/lib/cni/bandwidth",
+            "/usr/lib/cni/bridge",
+            "/usr/lib/cni/firewall",
+            "/usr/lib/cni/host-local",
+            "/usr/lib/cni/loopback",
+            "/usr/lib/cni/portmap",
+            "/usr/lib/cni/tuning",
+        ],
         "kubelet=1.34.8*" => &["/usr/bin/kubelet"],
         "kubectl=1.34.8*" => &["/usr/bin/kubectl"],
         _ => &[],
-    };
-    let packages = command.arguments[3..].iter();
-    packages
-        .flat_map(|package| programs(package))
-        .for_each(|path| put(files, path, path, 0o755));
+    }
+}
+
+fn install(files: &Files, command: &Command) -> Finished {
+    let paths = command.arguments[3..]
+        .iter()
+        .flat_map(|package| programs(package));
+    paths.for_each(|path| put(files, path, path, 0o755));
     Finished::default()
+}
+
+fn is_installed(files: &Files, command: &Command) -> Finished {
+    let mut packages = command.arguments[3..].iter();
+    match packages.all(|package| programs(package).iter().all(|path| files.exists(path))) {
+        true => Finished::default(),
+        false => Finished::failed(1, ""),
+    }
 }
 
 /// A script that makes the file its n-th argument names.

@@ -170,6 +170,7 @@ fn commands(machine: &Machine) -> Vec<String> {
         "systemctl show",
         "ip -",
         "false",
+        "sh -c 'for package",
         "containerd --version",
         "grep",
         "df ",
