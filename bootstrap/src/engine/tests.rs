@@ -569,6 +569,51 @@ fn a_plan_names_every_change_and_makes_none() {
 }
 
 #[test]
+fn directories_come_before_what_is_in_them() {
+    let root = root();
+    let host = host(&root);
+    let step = Step::changes("upside-down", 1, |_| {
+        Ok(vec![
+            Change::file("/srv/private/key", 0o600, "k"),
+            Change::directory("/srv/private", 0o700),
+        ])
+    });
+    assert_eq!(run(&host, &[step]).code(), 0);
+    let entry = host.files().entry("/srv/private").unwrap().unwrap();
+    assert_eq!(entry.mode, 0o700);
+}
+
+#[test]
+fn commands_of_one_name_in_two_steps_are_two_commands() {
+    let root = root();
+    let host = host(&root);
+    let step = |name, word: &'static str| {
+        Step::changes(name, 1, move |_| {
+            let check = Check::Inputs {
+                paths: vec!["/etc/source".into()],
+                per_boot: true,
+            };
+            let change = CommandChange {
+                name: "reload".to_owned(),
+                check,
+                apply: Command::new("reload", &[word]),
+                undo: Some(Command::new("unload", &[word])),
+            };
+            Ok(vec![Change::Command(change)])
+        })
+    };
+    let steps = [step("one", "a"), step("two", "b")];
+    run(&host, &steps);
+    run(&host, &steps);
+    engine(&host, &Notes::default(), 1).undo();
+    let expected = ["reload a", "reload b", "unload b", "unload a"];
+    assert_eq!(host.commands(), expected);
+    let rebooted = SimulatedHost::new(root.path()).booted("another");
+    run(&rebooted, &steps);
+    assert_eq!(rebooted.commands(), expected[..2]);
+}
+
+#[test]
 fn downloads_are_kept_only_with_the_right_digest() {
     let step = |sha256: &str| {
         let content = Content::Download {
