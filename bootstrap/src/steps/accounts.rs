@@ -1,0 +1,123 @@
+//! People: who may log in, and what they read when they do.
+
+use super::{Changes, observe};
+use crate::config::Configuration;
+use crate::engine::{Change, Check, Failure, Goal, Scene, Unit};
+use crate::host::Command;
+use crate::render::azure::decoded;
+use crate::render::merge::without_public_keys;
+
+const SSHD_CONFIG: &str = "/etc/ssh/sshd_config";
+const SSH_UNITS: [&str; 3] = ["ssh.socket", "ssh.service", "sshd.service"];
+
+/// The administrator's and root's passwords never expire: an expired one locks tools out too.
+pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
+    let admin = match config.linux_admin_username.as_str() {
+        "" => "azureuser",
+        name => name,
+    };
+    let shadow = observe::read_text(scene, "/etc/shadow").unwrap_or_default();
+    let mut changes = Vec::new();
+    if expires(&shadow, admin, &[(3, "0"), (4, "99999"), (6, ""), (7, "")]) {
+        let flags = ["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin];
+        changes.push(never_expiring(admin, &flags));
+    }
+    if expires(&shadow, "root", &[(4, ""), (6, "")]) {
+        changes.push(never_expiring("root", &["-I", "-1", "-M", "-1", "root"]));
+    }
+    Ok(changes)
+}
+
+/// Whether fields of a user's line (3 least age, 4 greatest age, 6 grace, 7 end of the account) are
+/// others than these. Somebody who is not there does not expire.
+fn expires(shadow: &str, user: &str, fields: &[(usize, &str)]) -> bool {
+    let lines = shadow
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    let mut lines = lines.filter(|line| line[0] == user);
+    let differs = |line: Vec<&str>| fields.iter().any(|(n, want)| line.get(*n) != Some(want));
+    lines.next().is_some_and(differs)
+}
+
+fn never_expiring(user: &str, arguments: &[&str]) -> Change {
+    // Whether it is needed was found out without a process.
+    let check = Check::Succeeds(Command::new("false", &[]));
+    let change = Command::new("chage", arguments);
+    Change::command(format!("let {user} never expire"), check, change)
+}
+
+/// Whether nobody may log in over the network.
+pub(super) fn disables_ssh(config: &Configuration) -> bool {
+    config.enable_ssh == Some(false)
+}
+
+/// The socket too: newer Ubuntus start the server only when somebody knocks.
+pub(super) fn disable_ssh(_: &Configuration, scene: &Scene<'_>) -> Changes {
+    let present = SSH_UNITS
+        .into_iter()
+        .filter(|unit| observe::has_unit(scene, unit));
+    Ok(present.map(Change::stopped_unit).collect())
+}
+
+/// Whether nobody may log in with a key.
+pub(super) fn refuses_keys(config: &Configuration) -> bool {
+    config.disable_pubkey_auth == Some(true) && !disables_ssh(config)
+}
+
+/// sshd judges the new configuration before it replaces the old one.
+pub(super) fn refuse_keys(_: &Configuration, scene: &Scene<'_>) -> Changes {
+    let present = observe::read_text(scene, SSHD_CONFIG).unwrap_or_default();
+    let wanted = without_public_keys(&present);
+    if wanted != present {
+        let judge = Command::new("/usr/sbin/sshd", &["-t", "-f", "/dev/stdin"]);
+        let verdict = scene.run(&judge.reading(wanted.clone()))?;
+        if !verdict.success() {
+            let cause = format!(
+                "sshd refuses its new configuration: {}",
+                verdict.last_words()
+            );
+            return Err(Failure::permanent(
+                cause,
+                format!("repair {SSHD_CONFIG} and run again"),
+            ));
+        }
+    }
+    let unit = if observe::has_unit(scene, "ssh.service") {
+        "ssh.service"
+    } else {
+        "sshd.service"
+    };
+    let reload = Change::Unit(Unit {
+        name: unit.to_owned(),
+        enabled: None,
+        goal: Goal::Running,
+        inputs: vec![SSHD_CONFIG.into()],
+        no_block: false,
+    });
+    Ok(vec![Change::file(SSHD_CONFIG, 0o600, wanted), reload])
+}
+
+/// Whether there is a message of the day.
+pub(super) fn has_motd(config: &Configuration) -> bool {
+    !config.message_of_the_day.is_empty()
+}
+
+/// Ubuntu shows only what its scripts print, so one of them prints the message.
+pub(super) fn motd(config: &Configuration, scene: &Scene<'_>) -> Changes {
+    let Some(text) = decoded(&config.message_of_the_day) else {
+        return Err(Failure::permanent(
+            "`message_of_the_day` is not base64",
+            "encode the text with base64",
+        ));
+    };
+    let mut changes = vec![Change::file("/etc/motd", 0o644, text)];
+    if observe::distribution(scene).is_ubuntu() && scene.host.files().exists("/etc/update-motd.d") {
+        let script = "#!/bin/sh\ncat /etc/motd\n";
+        changes.push(Change::file(
+            "/etc/update-motd.d/99-aks-custom-motd",
+            0o755,
+            script,
+        ));
+    }
+    Ok(changes)
+}
