@@ -105,6 +105,13 @@ impl Image {
         .unwrap();
         let files = Files::under(root.path());
         self.fill(&|path: &str, text: &str| put(&files, path, text, 0o644));
+        if self == Image::Aks24 {
+            let disk = Path::new("/dev/disk/azure");
+            files.ensure_directory(disk, 0o755).unwrap();
+            files
+                .make_link(&disk.join("resource-part1"), Path::new("../../sdb1"))
+                .unwrap();
+        }
         if self.is_aks() {
             let mask = Path::new("/etc/systemd/system/apt-daily.service");
             files.make_link(mask, Path::new("/dev/null")).unwrap();
@@ -228,6 +235,11 @@ impl Image {
                 "ip -6 -o route get",
                 says("2001:db8::1 via fe80::1 dev eth0 src fd00::4 metric 1024"),
             )
+            .answering(
+                "readlink -f /dev/disk/azure/resource-part1",
+                says("/dev/sdb1"),
+            )
+            .answering("findmnt -nr -o target -S /dev/sdb1", says("/mnt"))
             .answering(
                 "df -Pk",
                 says("Filesystem 1024-blocks Used Available\n/dev/sda1 64000000 1 60000000 1% /"),

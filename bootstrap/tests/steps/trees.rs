@@ -115,6 +115,7 @@ impl Case {
             "/opt/cni/bin",
             "/lib/systemd",
             "/proc/net",
+            "/mnt",
             "/swapfile",
         ];
         STATE.starts_with(path) || places.iter().any(|place| path.starts_with(place))
