@@ -308,10 +308,16 @@ impl<'a> Application<'a> {
             name: command.name.clone(),
             undo: command.undo.clone(),
         }])?;
-        let finished = self.scene.run(&command.apply)?;
-        if !finished.success() {
-            return Err(Failure::command(&command.apply.line(), &finished));
-        }
+        let ran = self.scene.run(&command.apply);
+        let succeeded = ran.and_then(|finished| match finished.success() {
+            true => Ok(()),
+            false => Err(Failure::command(&command.apply, &finished)),
+        });
+        // What a script is for is said by its name, not by its first line.
+        succeeded.map_err(|failure| Failure {
+            cause: format!("{}: {}", command.name, failure.cause),
+            ..failure
+        })?;
         if let Some(stamp) = stamp {
             self.workshop.journal.set_stamp(&command.name, &stamp)?;
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::step::Failure;
-use crate::host::{CommandError, Finished, NetworkError};
+use crate::host::{Command, CommandError, Finished, NetworkError};
 
 /// What to do about errors of the file system, by their number.
 const FILE_REMEDIES: &[(Errno, &str)] = &[
@@ -61,7 +61,8 @@ impl Failure {
     }
 
     /// A command that ran and was not content.
-    pub fn command(line: &str, finished: &Finished) -> Failure {
+    pub fn command(command: &Command, finished: &Finished) -> Failure {
+        let line = command.summary();
         Failure::new(
             format!(
                 "`{line}` exited with {}: {}",
@@ -87,7 +88,7 @@ impl From<CommandError> for Failure {
             ),
             CommandError::Io { .. } => Failure::new(
                 cause,
-                "look for lack of memory or processes in `dmesg` and `ulimit -a`",
+                "look for lack of memory or processes in `dmesg` and `ulimit -a`, and whether /dev/null is there",
             ),
             CommandError::TimedOut { command, .. } => Failure::new(
                 cause,

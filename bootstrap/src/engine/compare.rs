@@ -155,7 +155,7 @@ impl Comparison<'_> {
     }
 
     fn command(&self, command: &CommandChange) -> Result<Option<(&'static str, String)>, Failure> {
-        let line = || Some(("run", first_line(&command.apply.line())));
+        let line = || Some(("run", command.apply.summary()));
         match &command.check {
             Check::Succeeds(check) => {
                 let finished = self.scene.run(check)?;
@@ -235,16 +235,6 @@ impl Comparison<'_> {
                 .is_some_and(|p| Path::new(&p) == path)
         };
         Ok(text.unwrap_or_default().lines().any(point))
-    }
-}
-
-/// Enough of a command to know it by: scripts are long.
-fn first_line(command: &str) -> String {
-    let line = command.lines().next().unwrap_or_default();
-    let short: String = line.chars().take(120).collect();
-    match short.len() < command.len() {
-        true => format!("{short} …"),
-        false => short,
     }
 }
 

@@ -201,12 +201,9 @@ impl<'a> Journal<'a> {
         self.files
             .ensure_directory(&self.directory, 0o700)
             .and_then(|()| self.files.append(&path, text, 0o600, true))
-            .and_then(|()| {
-                if fresh {
-                    self.files.sync_parent(&path)
-                } else {
-                    Ok(())
-                }
+            .and_then(|()| match fresh {
+                true => self.files.sync_parent(&path),
+                false => Ok(()),
             })
             .map_err(|e| Failure::file("write", &path, &e))
     }

@@ -168,9 +168,9 @@ impl Image {
         }
         if self == Image::Debian {
             put("/usr/sbin/runc", "runc");
-            put("/usr/lib/cni/bridge", "bridge");
-            put("/usr/lib/cni/host-local", "host-local");
-            put("/usr/lib/cni/loopback", "loopback");
+            for path in CNI_PLUGINS {
+                put(path, path);
+            }
             put("/opt/offline/kubernetes-node.tar.gz", "archive");
         }
         if !self.is_aks() {
@@ -308,6 +308,17 @@ impl Image {
 /// How the line of an installation by apt begins.
 const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
 
+/// What Debian's package of them brings, of those that anybody asks for.
+const CNI_PLUGINS: [&str; 7] = [
+    "/usr/lib/cni/portmap",
+    "/usr/lib/cni/bandwidth",
+    "/usr/lib/cni/firewall",
+    "/usr/lib/cni/tuning",
+    "/usr/lib/cni/host-local",
+    "/usr/lib/cni/loopback",
+    "/usr/lib/cni/bridge",
+];
+
 /// What a package brings.
 fn programs(package: &str) -> &'static [&'static str] {
     match package {
@@ -316,15 +327,7 @@ fn programs(package: &str) -> &'static [&'static str] {
             "/lib/systemd/system/containerd.service",
         ][..],
         "runc" => &["/usr/sbin/runc"],
-        "containernetworking-plugins" => &[
-            "/usr/lib/cni/bandwidth",
-            "/usr/lib/cni/bridge",
-            "/usr/lib/cni/firewall",
-            "/usr/lib/cni/host-local",
-            "/usr/lib/cni/loopback",
-            "/usr/lib/cni/portmap",
-            "/usr/lib/cni/tuning",
-        ],
+        "containernetworking-plugins" => &CNI_PLUGINS,
         "kubelet=1.34.8*" => &["/usr/bin/kubelet"],
         "kubectl=1.34.8*" => &["/usr/bin/kubectl"],
         _ => &[],
