@@ -23,6 +23,7 @@ mod lifecycle;
 mod model;
 mod namespace_policies;
 mod node_bootstrap;
+mod node_controller;
 mod oidc;
 mod on_etcd;
 mod python;
