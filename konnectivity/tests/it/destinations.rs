@@ -35,7 +35,9 @@ pub(crate) async fn echo() -> SocketAddr {
 /// Reads everything, and then says how much that was.
 pub(crate) async fn count_to_the_end() -> SocketAddr {
     listen(|mut socket| async move {
-        let count = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await.unwrap_or(0);
+        let count = tokio::io::copy(&mut socket, &mut tokio::io::sink())
+            .await
+            .unwrap_or(0);
         let _ = socket.write_u64(count).await;
     })
     .await
