@@ -120,6 +120,8 @@ pub(crate) struct Segments {
     names: [&'static str; 2],
     packets: [[Counter; NAMES.len()]; 2],
     errors: Labelled,
+    /// Streams that are not read because a connection on them is too slow.
+    pub(crate) full: Gauge,
 }
 
 impl Segments {
@@ -128,6 +130,7 @@ impl Segments {
             names,
             packets: Default::default(),
             errors: Labelled::default(),
+            full: Gauge::default(),
         }
     }
 

@@ -125,7 +125,7 @@ fn go_name(name: &str) -> String {
 }
 
 /// Whether Go's name of a suite is one we have.
-pub fn knows_suite(name: &str) -> bool {
+pub(crate) fn knows_suite(name: &str) -> bool {
     aws_lc_rs::ALL_CIPHER_SUITES
         .iter()
         .any(|suite| format!("{:?}", suite.suite()) == go_name(name))

@@ -65,6 +65,7 @@ pub(super) async fn run(context: Context, mut ended: watch::Receiver<bool>) {
             }
             Err(error) => {
                 tracing::warn!(error, "no connection to the server");
+                context.servers.metrics.server_failed(Direction::ToServer);
                 let wait = back_off;
                 back_off = back_off
                     .mul_f64(BACK_OFF)

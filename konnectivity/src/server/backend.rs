@@ -159,7 +159,9 @@ impl Backend {
             Err(DialError::Endpoint(error))
         };
         // If nobody waits any more, the connection is dropped here and so closed.
-        let _ = answer.send(result);
+        if answer.send(result).is_err() {
+            self.metrics.dial_failed(DialFailure::SendResponse);
+        }
     }
 
     /// The stream is over: everybody who waits or talks is told at once.
