@@ -93,3 +93,18 @@ pub(crate) async fn nobody() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
 }
+
+/// A page over HTTP.
+pub(crate) async fn page() -> SocketAddr {
+    listen(|mut socket| async move {
+        let mut request = vec![0; 4096];
+        let _ = socket.read(&mut request).await;
+        let body = "a page of the destination";
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let _ = socket.write_all(answer.as_bytes()).await;
+    })
+    .await
+}
