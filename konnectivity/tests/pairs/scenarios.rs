@@ -267,7 +267,7 @@ async fn tokens(plan: Plan) {
 
 async fn is_refused(setting: &Setting) {
     eventually("the token's refusal", async || {
-        let said = setting.agents[0].program.said();
+        let said = setting.server.said();
         said.contains("Failed to validate authentication token")
             .then_some(())
     })
