@@ -10,6 +10,8 @@
 
 pub mod agent;
 pub mod dialer;
+#[cfg(test)]
+mod faults;
 pub mod flags;
 mod http2;
 mod kubernetes;

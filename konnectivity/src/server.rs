@@ -24,6 +24,8 @@ use crate::monitor;
 use crate::strategies::Strategy;
 use crate::tls::{Reloading, ServerFiles, TlsError};
 
+#[cfg(test)]
+pub(crate) use backend::{Backend, PendingDial};
 pub use leases::LeaseSettings;
 use registry::Registry;
 pub use tokens::TokenSettings;

@@ -224,4 +224,20 @@ impl Drop for PendingDial {
 }
 
 #[cfg(test)]
+impl PendingDial {
+    /// The answer, if it is there.
+    pub(crate) fn try_answer(&mut self) -> Option<Result<Wire, DialError>> {
+        self.waiting.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+impl Backend {
+    /// Whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending().dials.is_empty() && lock(&self.lanes).len() == 0
+    }
+}
+
+#[cfg(test)]
 mod tests;
