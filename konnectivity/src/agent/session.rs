@@ -1,6 +1,7 @@
 //! One server's stream as the agent sees it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -86,22 +87,32 @@ impl Session {
     fn asked(&self, random: i64, address: String) -> Effect {
         // As upstream: a dial that fails has used its number up.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut dials = self.dials();
-        let refused = if dials.len() >= MAX_DIALS {
-            "too many dials are under way"
-        } else if dials.contains_key(&random) {
-            "a dial with this id is already under way"
-        } else {
-            dials.insert(random, None);
-            return Effect::Dial {
-                random,
-                id,
-                address,
-            };
+        let refused = match self.note(random) {
+            Ok(()) => {
+                return Effect::Dial {
+                    random,
+                    id,
+                    address,
+                };
+            }
+            Err(refused) => refused,
         };
-        drop(dials);
         self.failed(random, refused.to_owned());
         Effect::Nothing
+    }
+
+    fn note(&self, random: i64) -> Result<(), &'static str> {
+        let mut dials = self.dials();
+        if dials.len() >= MAX_DIALS {
+            return Err("too many dials are under way");
+        }
+        match dials.entry(random) {
+            Entry::Occupied(_) => Err("a dial with this id is already under way"),
+            Entry::Vacant(place) => {
+                place.insert(None);
+                Ok(())
+            }
+        }
     }
 
     /// The task of a dial, for the case that the server changes its mind.

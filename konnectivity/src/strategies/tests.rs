@@ -58,7 +58,15 @@ fn strategies_choose_as_upstreams_do() {
     let leaving = [agent("a", "", true, 0), agent("b", "", false, 9)];
     let all_leaving = [agent("a", "", true, 0)];
     let loads = [agent("a", "", false, 5), agent("b", "", false, 1)];
-    let cases: [(&str, &str, &[Agent], &str, &[usize], Option<usize>); 13] = [
+    type Case<'a> = (
+        &'a str,
+        &'a str,
+        &'a [Agent],
+        &'a str,
+        &'a [usize],
+        Option<usize>,
+    );
+    let cases: [Case<'_>; 13] = [
         ("nobody", "default", &[], "h:1", &[], None),
         ("chance", "default", &plain, "h:1", &[1, 1], Some(1)),
         (
