@@ -95,6 +95,30 @@ fn a_reader_that_keeps_up_is_granted_larger_windows_and_one_that_does_not_is_not
 }
 
 #[test]
+fn windows_of_all_connections_together_are_bounded() {
+    let mut lanes = Lanes::new(Side::Server, Some(100));
+    for id in 1..100 {
+        lanes.open(id);
+        for _ in 0..100 {
+            lanes.deliver(id, bytes(64 << 10));
+            taken(&mut lanes, id);
+        }
+    }
+    let windows: i64 = lanes.lanes.values().map(|lane| lane.window).sum();
+    assert!(windows <= GROWTH_TOTAL + 99 * FIRST_WINDOW, "{windows}");
+}
+
+#[test]
+fn nothing_is_sent_to_a_peer_that_has_closed() {
+    let mut lanes = Lanes::new(Side::Agent, Some(0));
+    lanes.open(1);
+    lanes.close(1, String::new());
+    lanes.send(1, bytes(10));
+    lanes.release(1);
+    assert_eq!(sent(&mut lanes), [close_response(1, "")]);
+}
+
+#[test]
 fn upstreams_peer_is_told_to_wait_by_the_slow_connection_only() {
     let mut lanes = Lanes::new(Side::Server, None);
     lanes.open(1);
@@ -284,6 +308,6 @@ proptest::proptest! {
             sent(&mut lanes);
             lanes.sweep(&mut left);
         }
-        proptest::prop_assert_eq!((lanes.len(), lanes.inbox_total), (0, 0));
+        proptest::prop_assert_eq!((lanes.len(), lanes.inbox_total, lanes.growth), (0, 0, 0));
     }
 }

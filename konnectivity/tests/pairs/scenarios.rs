@@ -33,6 +33,13 @@ pub(crate) async fn all(server: Whose, agent: Whose) {
         duplicate_id(plan).await;
         wrong_authority(plan).await;
         tokens(plan).await;
+        // Whose reader is the slow one's, decides: upstream's stop everything.
+        if server == Whose::Ours {
+            unread(plan).await;
+        }
+        if agent == Whose::Ours {
+            deaf(plan).await;
+        }
         if (server, agent) == (Whose::Ours, Whose::Ours) {
             half_close(&Setting::start(plan).await).await;
             write_then_close(&Setting::start(plan).await).await;
@@ -55,14 +62,74 @@ async fn ping(tunnel: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + 
 
 // What leaves everything as it was.
 async fn one_setting(plan: Plan) {
-    let setting = Setting::start(plan).await;
-    let echo = destinations::echo().await;
-    ping(&mut setting.dial(echo).await).await;
+    let mut setting = Setting::server(plan, &[], true);
+    becomes_ready(&mut setting).await;
+    ping(&mut setting.dial(destinations::echo().await).await).await;
     upstreams_client(&setting).await;
     refused(&setting).await;
     nowhere(&setting).await;
     bulk(&setting).await;
     short_connections(&setting).await;
+}
+
+async fn becomes_ready(setting: &mut Setting) {
+    let server = async |setting: &Setting, path: &str, status: &str, text: &str| {
+        let page = setting.health(path).await?;
+        (page.starts_with(status) && page.ends_with(text)).then_some(())
+    };
+    let unready = "no connection to any proxy agent";
+    eventually("health", async || {
+        server(setting, "/healthz", "HTTP/1.1 200", "ok").await
+    })
+    .await;
+    eventually("unready", async || {
+        server(setting, "/readyz", "HTTP/1.1 500", unready).await
+    })
+    .await;
+    setting.add_agent("a1", &[]);
+    eventually("ready", async || {
+        server(setting, "/readyz", "HTTP/1.1 200", "ok").await
+    })
+    .await;
+    eventually("the agent's readiness", async || {
+        let page = setting.agents[0].health("/readyz?verbose").await?;
+        page.contains("[+]server-connected ok").then_some(())
+    })
+    .await;
+}
+
+// A download that nobody reads.
+async fn unread(plan: Plan) {
+    let setting = Setting::start(plan).await;
+    let stalled = setting.dial(destinations::fountain().await).await;
+    others_go_on(&setting).await;
+    drop(stalled);
+}
+
+// An upload that nobody reads.
+async fn deaf(plan: Plan) {
+    let setting = Setting::start(plan).await;
+    let mut stalled = setting.dial(destinations::deaf().await).await;
+    let uploading = tokio::spawn(async move {
+        let piece = vec![1; 64 << 10];
+        while stalled.write_all(&piece).await.is_ok() {}
+    });
+    others_go_on(&setting).await;
+    uploading.abort();
+}
+
+async fn others_go_on(setting: &Setting) {
+    let echo = destinations::echo().await;
+    let going_on = async {
+        let mut other = setting.dial(echo).await;
+        for _ in 0..300 {
+            ping(&mut other).await;
+        }
+        ping(&mut setting.dial(echo).await).await;
+    };
+    tokio::time::timeout(Duration::from_secs(20), going_on)
+        .await
+        .expect("others are stalled");
 }
 
 // The API server's own client: proxy-test-client gets a page through the tunnel.
@@ -86,6 +153,8 @@ async fn upstreams_client(setting: &Setting) {
         ])
         .arg(format!("--request-port={}", page.port()))
         .arg(format!("--mode={mode}"))
+        // It closes its connection on any signal, and Go's scheduler signals itself.
+        .env("GODEBUG", "asyncpreemptoff=1")
         .kill_on_drop(true)
         .output()
         .await

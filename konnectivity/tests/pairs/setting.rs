@@ -195,6 +195,11 @@ impl Setting {
         metric(self.health, "server_ready_backend_connections").await
     }
 
+    /// What the server says about its health.
+    pub(crate) async fn health(&self, path: &str) -> Option<String> {
+        get(self.health, path).await
+    }
+
     /// How many connections the server believes to have.
     pub(crate) async fn established(&self) -> Option<i64> {
         metric(self.health, "server_established_connections").await
@@ -202,18 +207,29 @@ impl Setting {
 }
 
 impl Agent {
+    /// What it says about its health.
+    pub(crate) async fn health(&self, path: &str) -> Option<String> {
+        get(self.health, path).await
+    }
+
     /// How many connections to destinations it has.
     pub(crate) async fn endpoints(&self) -> Option<i64> {
         metric(self.health, "agent_open_endpoint_connections").await
     }
 }
 
-async fn metric(port: u16, name: &str) -> Option<i64> {
+// The whole answer, header and all.
+async fn get(port: u16, path: &str) -> Option<String> {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.ok()?;
     let mut page = String::new();
     socket.read_to_string(&mut page).await.ok()?;
+    Some(page)
+}
+
+async fn metric(port: u16, name: &str) -> Option<i64> {
+    let page = get(port, "/metrics").await?;
     let name = format!("konnectivity_network_proxy_{name} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&name))?;
     Some(value.trim().parse::<f64>().ok()? as i64)
