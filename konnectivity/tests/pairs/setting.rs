@@ -44,12 +44,12 @@ pub(crate) struct Setting {
     logs: u32,
 }
 
-// Upstream's programs take no ports of the range the system gives out.
+// Below the range the system gives out to clients, which would otherwise be there first.
 fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = 20_000 + (std::process::id() % 1000) as u16 * 20;
+    let start = 12_000 + (std::process::id() % 1000) as u16 * 20;
     loop {
-        let port = start + NEXT.fetch_add(1, Ordering::Relaxed) % 8000;
+        let port = start + NEXT.fetch_add(1, Ordering::Relaxed) % 700;
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
@@ -203,6 +203,21 @@ impl Setting {
     /// How many connections the server believes to have.
     pub(crate) async fn established(&self) -> Option<i64> {
         metric(self.health, "server_established_connections").await
+    }
+}
+
+impl Drop for Setting {
+    #[allow(
+        clippy::print_stderr,
+        reason = "what the programs said explains a failure"
+    )]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("server: {}", self.server.said());
+            for agent in &self.agents {
+                eprintln!("agent: {}", agent.program.said());
+            }
+        }
     }
 }
 
