@@ -32,6 +32,7 @@ mod fetch;
 mod gather;
 mod identity;
 mod impersonation;
+mod in_place;
 mod list;
 mod metrics;
 mod negotiate;
