@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod controller_manager;
+pub(crate) mod konnectivity;
 pub(crate) mod node_controller;
 
 use std::ffi::OsString;
@@ -68,6 +69,10 @@ pub(crate) enum Command {
     /// Make this machine a node, as aks-node-controller does
     #[command(subcommand)]
     NodeController(node_controller::NodeController),
+    /// Run the end of the nodes' tunnels that API servers use, with upstream's flags
+    KonnectivityServer(Box<konnectivity::KonnectivityServer>),
+    /// Run the nodes' end of the tunnels, with upstream's flags
+    KonnectivityAgent(Box<konnectivity::KonnectivityAgent>),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),
