@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::tls;
-pub(crate) use dials::Dials;
 use configuration::{Keys, Protocol, Selection, Transport, Way};
+pub(crate) use dials::Dials;
 
 /// How long a direct connection may take to come about (Go's default transport).
 const DIRECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,16 +94,19 @@ impl Egress {
             let Way::Tunnel(protocol, transport) = way else {
                 continue;
             };
+            if traffic == Traffic::Etcd {
+                return Err(format!(
+                    "`{shown}`: etcd is reached without a tunnel here; make its proxyProtocol Direct"
+                ));
+            }
             let exit = Exit::new(protocol, transport)
                 .map_err(|why| format!("failed to setup egress selector with `{shown}`: {why}"))?;
             tunnels.push((traffic, exit));
         }
-        Ok(Egress { tunnels, ..Egress::default() })
-    }
-
-    /// Whether traffic of a kind takes a tunnel.
-    pub(crate) fn is_tunnelled(&self, traffic: Traffic) -> bool {
-        self.exit(traffic).is_some()
+        Ok(Egress {
+            tunnels,
+            ..Egress::default()
+        })
     }
 
     fn exit(&self, traffic: Traffic) -> Option<&Exit> {
@@ -120,7 +123,11 @@ impl Egress {
         let address = join_host_port(host, port);
         match self.exit(traffic) {
             Some(exit) => Ok(Box::new(exit.dial(&address, &self.dials).await?)),
-            None => Ok(Box::new(direct(host, port).await.map_err(|source| Error::Direct { address, source })?)),
+            None => Ok(Box::new(
+                direct(host, port)
+                    .await
+                    .map_err(|source| Error::Direct { address, source })?,
+            )),
         }
     }
 }
@@ -149,7 +156,10 @@ impl Exit {
                 ));
             }
         };
-        let labels = dials::Labels { protocol: name, transport: transport_name };
+        let labels = dials::Labels {
+            protocol: name,
+            transport: transport_name,
+        };
         Ok(Exit { via, labels })
     }
 
@@ -168,12 +178,19 @@ impl Exit {
 
 fn proxy(address: String, keys: &Keys) -> Result<TcpProxy, String> {
     let host = address.rsplit_once(':').map_or(&*address, |(host, _)| host);
-    let name = keys.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+    let name = keys
+        .server_name
+        .as_deref()
+        .unwrap_or(host.trim_matches(['[', ']']));
     let server_name = ServerName::try_from(name.to_owned())
         .map_err(|_| format!("{name:?} is not a name that a certificate can have"))?;
     let pair = (&*keys.certificate, &*keys.key);
     let tls = tls::client(keys.authority.as_deref(), Some(pair)).map_err(|e| e.to_string())?;
-    Ok(TcpProxy { address, server_name, tls: Arc::new(tls) })
+    Ok(TcpProxy {
+        address,
+        server_name,
+        tls: Arc::new(tls),
+    })
 }
 
 async fn direct(host: &str, port: u16) -> std::io::Result<TcpStream> {
@@ -224,7 +241,10 @@ mod tests {
         drop(listener);
         let refused = egress.connect(Traffic::Cluster, there).await;
         let refused = refused.err().unwrap().to_string();
-        assert_eq!(refused, format!("dial tcp 127.0.0.1:{port}: connect: connection refused"));
+        assert_eq!(
+            refused,
+            format!("dial tcp 127.0.0.1:{port}: connect: connection refused")
+        );
     }
 
     #[tokio::test]
@@ -238,8 +258,7 @@ mod tests {
         );
         std::fs::write(&file, text).unwrap();
         let egress = Egress::open(Some(&file)).unwrap();
-        assert!(egress.is_tunnelled(Traffic::Cluster));
-        assert!(!egress.is_tunnelled(Traffic::ControlPlane));
+        assert!(egress.exit(Traffic::ControlPlane).is_none());
         let failed = egress.connect(Traffic::Cluster, ("10.0.0.1", 1)).await;
         assert!(failed.err().unwrap().to_string().contains("gone.sock"));
         let mut registry = prometheus_client::registry::Registry::default();

@@ -72,7 +72,11 @@ impl Outbound {
         let file = settings.egress_selector_config_file.as_deref();
         let egress = Egress::open(file).map_err(crate::Error::Egress)?;
         let keys = ArcSwap::from_pointee(Keys::read(&settings)?);
-        Ok(Outbound { settings, egress, keys })
+        Ok(Outbound {
+            settings,
+            egress,
+            keys,
+        })
     }
 
     /// Keys are read again when their files change; connections that exist keep theirs.

@@ -164,8 +164,14 @@ pub(crate) fn client(
 
 /// TLS towards servers that need not prove who they are, as upstream does to pods and services.
 pub(crate) fn unverified_client(own: Option<(&Path, &Path)>) -> Result<ClientConfig, Error> {
-    let verifier = Arc::new(AnyServer(client_builder().crypto_provider().signature_verification_algorithms));
-    let builder = client_builder().dangerous().with_custom_certificate_verifier(verifier);
+    let verifier = Arc::new(AnyServer(
+        client_builder()
+            .crypto_provider()
+            .signature_verification_algorithms,
+    ));
+    let builder = client_builder()
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
     with_own(builder, own)
 }
 

@@ -119,10 +119,7 @@ const SERVICE: Field<'static> = Field::root("service");
 const PROTOCOLS: [&str; 3] = ["Direct", "HTTPConnect", "GRPC"];
 
 /// Reads a file's text, YAML or JSON; says everything that is wrong with it.
-pub(crate) fn parse(
-    text: &[u8],
-    exists: &dyn Fn(&Path) -> bool,
-) -> Result<Vec<Selection>, String> {
+pub(crate) fn parse(text: &[u8], exists: &dyn Fn(&Path) -> bool) -> Result<Vec<Selection>, String> {
     let unreadable = |why: String| format!("failed to read egress selector config: {why}");
     let parsed = objects::yaml::parse(text).map_err(|e| unreadable(e.to_string()))?;
     if let Some(twice) = parsed.strict.first() {
@@ -131,14 +128,19 @@ pub(crate) fn parse(
     let file: File = serde_json::from_value(parsed.value)
         .map_err(|e| unreadable(format!("strict decoding error: {e}")))?;
     if file.kind != KIND || !VERSIONS.contains(&&*file.api_version) {
-        let File { kind, api_version, .. } = &file;
+        let File {
+            kind, api_version, ..
+        } = &file;
         return Err(unreadable(format!(
             "no kind {kind:?} is registered for version {api_version:?}; use {KIND} of {}",
             VERSIONS[0]
         )));
     }
     let mut errors = Errors::default();
-    let ways = file.egress_selections.iter().map(|row| way(&row.connection, exists, &mut errors));
+    let ways = file
+        .egress_selections
+        .iter()
+        .map(|row| way(&row.connection, exists, &mut errors));
     let ways: Vec<Option<Way>> = ways.collect();
     let names = names(&file.egress_selections, &mut errors);
     if !errors.is_empty() {
@@ -147,11 +149,18 @@ pub(crate) fn parse(
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        return Err(format!("failed to validate egress selector configuration: {said}"));
+        return Err(format!(
+            "failed to validate egress selector configuration: {said}"
+        ));
     }
     let rows = names.into_iter().zip(ways);
     Ok(rows
-        .filter_map(|(traffic, way)| Some(Selection { traffic: traffic?, way: way? }))
+        .filter_map(|(traffic, way)| {
+            Some(Selection {
+                traffic: traffic?,
+                way: way?,
+            })
+        })
         .collect())
 }
 
@@ -276,9 +285,24 @@ fn keys(
     let before = errors.0.len();
     // Field, file, what is said when it is not named (where it must be), and when it is not there.
     let files: [(&str, &str, Option<&str>, &str); 3] = [
-        ("caBundle", &found.ca_bundle, None, "TLS config ca bundle does not exist"),
-        ("clientCert", &found.client_cert, Some("Using TLS requires clientCert"), "TLS client cert does not exist"),
-        ("clientKey", &found.client_key, Some("Using TLS requires requires clientKey"), "TLS client key does not exist"),
+        (
+            "caBundle",
+            &found.ca_bundle,
+            None,
+            "TLS config ca bundle does not exist",
+        ),
+        (
+            "clientCert",
+            &found.client_cert,
+            Some("Using TLS requires clientCert"),
+            "TLS client cert does not exist",
+        ),
+        (
+            "clientKey",
+            &found.client_key,
+            Some("Using TLS requires requires clientKey"),
+            "TLS client key does not exist",
+        ),
     ];
     for (field, file, unnamed, absent) in files {
         match (file.is_empty(), unnamed) {

@@ -53,7 +53,11 @@ impl Dials {
         let durations = self.durations.clone();
         registry.register("dial_duration_seconds", "How long dials took", durations);
         let failures = self.failures.clone();
-        registry.register("dial_failure_count", "Dials that failed, by stage", failures);
+        registry.register(
+            "dial_failure_count",
+            "Dials that failed, by stage",
+            failures,
+        );
     }
 
     pub(super) fn start(&self, labels: Labels) {
@@ -65,8 +69,19 @@ impl Dials {
     }
 
     /// `stage` is `connect` on the way to the tunnel's server, `proxy` beyond it.
-    pub(super) fn failed(&self, Labels { protocol, transport }: Labels, stage: &'static str) {
-        let labels = FailureLabels { protocol, transport, stage };
+    pub(super) fn failed(
+        &self,
+        Labels {
+            protocol,
+            transport,
+        }: Labels,
+        stage: &'static str,
+    ) {
+        let labels = FailureLabels {
+            protocol,
+            transport,
+            stage,
+        };
         self.failures.get_or_create(&labels).inc();
     }
 }

@@ -33,7 +33,9 @@ impl<'a> Named<'a> {
             _ => ("", "", ""),
         };
         if name.is_empty() || !matches!(scheme, "" | "http" | "https") {
-            return Err(ApiError::bad_request(format!("invalid {kind} request {id:?}")));
+            return Err(ApiError::bad_request(format!(
+                "invalid {kind} request {id:?}"
+            )));
         }
         let https = scheme == "https";
         Ok(Named { https, name, port })
@@ -68,14 +70,19 @@ pub(super) fn kubelet(node: &Value, preferred: &[String]) -> Result<Place> {
         .iter()
         .filter_map(|kind| addresses.iter().find(|(found, _)| found == kind));
     let Some((_, host)) = wanted.next() else {
-        let known: Vec<String> = addresses.iter().map(|(kind, at)| format!("{{{kind} {at}}}")).collect();
+        let known: Vec<String> = addresses
+            .iter()
+            .map(|(kind, at)| format!("{{{kind} {at}}}"))
+            .collect();
         return Err(ApiError::plain(format!(
             "no preferred addresses found; known addresses: [{}]",
             known.join(" ")
         )));
     };
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
-    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    let port = port
+        .and_then(|port| u16::try_from(port).ok())
+        .filter(|port| *port > 0);
     Ok(Place {
         tls: Some(Trust::Kubelet),
         host: (*host).to_owned(),
@@ -119,10 +126,17 @@ pub(super) fn check_address(address: &str) -> Result<()> {
 pub(super) fn is_global_unicast(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
-            !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_link_local() || ip.is_broadcast())
+            !(ip.is_unspecified()
+                || ip.is_loopback()
+                || ip.is_multicast()
+                || ip.is_link_local()
+                || ip.is_broadcast())
         }
         IpAddr::V6(ip) => {
-            !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_unicast_link_local())
+            !(ip.is_unspecified()
+                || ip.is_loopback()
+                || ip.is_multicast()
+                || ip.is_unicast_link_local())
         }
     }
 }
@@ -181,7 +195,9 @@ impl Candidate<'_> {
     /// Only addresses of pods are proxied to: whoever writes endpoints must not choose where we connect.
     pub(super) fn is_of(&self, pod: &Value) -> bool {
         let addresses = pod["status"]["podIPs"].as_array().into_iter().flatten();
-        addresses.into_iter().any(|each| text(&each["ip"]) == self.address)
+        addresses
+            .into_iter()
+            .any(|each| text(&each["ip"]) == self.address)
     }
 
     /// Where it is.

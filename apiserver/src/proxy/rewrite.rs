@@ -83,7 +83,11 @@ pub(super) fn forwarded_uri(headers: &mut HeaderMap, path: &str) {
 pub(super) fn path_behind(rest: &str, request_path: &str) -> String {
     let ends_in_slash = request_path.ends_with('/');
     if rest.is_empty() {
-        return if ends_in_slash { "/".into() } else { String::new() };
+        return if ends_in_slash {
+            "/".into()
+        } else {
+            String::new()
+        };
     }
     let mut path = clean(rest);
     if ends_in_slash && !path.ends_with('/') {
@@ -93,7 +97,12 @@ pub(super) fn path_behind(rest: &str, request_path: &str) -> String {
 }
 
 /// Where a page at an empty path really is: links in it would otherwise miss the last part of the path.
-pub(super) fn redirect_to_root(method: &Method, behind: &str, path: &str, query: Option<&str>) -> Option<String> {
+pub(super) fn redirect_to_root(
+    method: &Method,
+    behind: &str,
+    path: &str,
+    query: Option<&str>,
+) -> Option<String> {
     let asks = matches!(*method, Method::GET | Method::HEAD);
     (asks && behind.is_empty()).then(|| match query {
         Some(query) => format!("{path}/?{query}"),
@@ -118,9 +127,8 @@ fn clean(path: &str) -> String {
 pub(super) fn escape_path(path: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
-        b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'=' | b'@' => {
-            char::from(byte).to_string()
-        }
+        b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'='
+        | b'@' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),
     };
     path.bytes().map(byte).collect()
@@ -138,9 +146,20 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(request_path: &str, path_behind: &str, behind: String, asked: String) -> Links {
-        let prefix = request_path.strip_suffix(path_behind).unwrap_or(request_path);
-        Links { prefix: prefix.to_owned(), behind, asked }
+    pub(super) fn new(
+        request_path: &str,
+        path_behind: &str,
+        behind: String,
+        asked: String,
+    ) -> Links {
+        let prefix = request_path
+            .strip_suffix(path_behind)
+            .unwrap_or(request_path);
+        Links {
+            prefix: prefix.to_owned(),
+            behind,
+            asked,
+        }
     }
 
     /// A link as it must be; nothing where it is right as it is.
@@ -182,7 +201,9 @@ fn split(link: &str) -> Option<(Option<&str>, &str)> {
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     Some((Some(host), path))
 }
 

@@ -72,7 +72,10 @@ fn a_file_of_another_kind_or_with_unknown_fields_is_refused() {
     let other = "apiVersion: v1\nkind: ConfigMap\negressSelections: []\n";
     for text in [other, "kind: EgressSelectorConfiguration", "apiVersion: ["] {
         let error = parse(text.as_bytes(), &|_| true).unwrap_err();
-        assert!(error.starts_with("failed to read egress selector config: "), "{error}");
+        assert!(
+            error.starts_with("failed to read egress selector config: "),
+            "{error}"
+        );
     }
     let unknown = read("- name: cluster\n  conection: {}\n").unwrap_err();
     assert!(unknown.contains("unknown field `conection`"), "{unknown}");

@@ -3,7 +3,11 @@ use super::*;
 use serde_json::json;
 
 fn plain(host: &str, port: u16) -> Place {
-    Place { tls: None, host: host.into(), port }
+    Place {
+        tls: None,
+        host: host.into(),
+        port,
+    }
 }
 
 #[test]
@@ -31,9 +35,13 @@ fn names_have_three_forms() {
 fn a_kubelet_is_where_the_preferred_kind_of_address_says() {
     let mut node = json!({"status": {"addresses": [
         {"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.4"}]}});
-    let preferred = |kinds: &[&str]| -> Vec<String> { kinds.iter().map(|k| (*k).to_owned()).collect() };
+    let preferred =
+        |kinds: &[&str]| -> Vec<String> { kinds.iter().map(|k| (*k).to_owned()).collect() };
     let found = kubelet(&node, &preferred(&["ExternalIP", "InternalIP", "Hostname"])).unwrap();
-    assert_eq!((&*found.host, found.port, found.tls), ("10.0.0.4", 10_250, Some(Trust::Kubelet)));
+    assert_eq!(
+        (&*found.host, found.port, found.tls),
+        ("10.0.0.4", 10_250, Some(Trust::Kubelet))
+    );
     let none = kubelet(&node, &preferred(&["ExternalDNS"])).unwrap_err();
     assert_eq!(
         none.message,
@@ -45,7 +53,11 @@ fn a_kubelet_is_where_the_preferred_kind_of_address_says() {
 
 #[test]
 fn the_port_of_a_node_is_the_kubelets_unless_another_is_named() {
-    let kubelet = || Place { tls: Some(Trust::Kubelet), host: "n".into(), port: 10_250 };
+    let kubelet = || Place {
+        tls: Some(Trust::Kubelet),
+        host: "n".into(),
+        port: 10_250,
+    };
     let of = |id| of_node(&Named::parse(id, "node").unwrap(), kubelet()).unwrap();
     assert_eq!(of("n"), kubelet());
     assert_eq!(of("http:n:10250"), kubelet());
@@ -69,9 +81,18 @@ fn a_pod_is_reached_at_its_first_port_unless_another_is_named() {
 #[test]
 fn only_addresses_a_pod_may_have_are_connected_to() {
     for (address, allowed) in [
-        ("10.0.0.1", true), ("fd00::1", true), ("8.8.8.8", true),
-        ("127.0.0.1", false), ("169.254.169.254", false), ("224.0.0.1", false), ("::1", false),
-        ("fe80::1", false), ("0.0.0.0", false), ("255.255.255.255", false), ("::ffff:127.0.0.1", false), ("", false),
+        ("10.0.0.1", true),
+        ("fd00::1", true),
+        ("8.8.8.8", true),
+        ("127.0.0.1", false),
+        ("169.254.169.254", false),
+        ("224.0.0.1", false),
+        ("::1", false),
+        ("fe80::1", false),
+        ("0.0.0.0", false),
+        ("255.255.255.255", false),
+        ("::ffff:127.0.0.1", false),
+        ("", false),
     ] {
         assert_eq!(check_address(address).is_ok(), allowed, "{address}");
     }
@@ -84,7 +105,10 @@ fn a_port_number_of_a_service_stands_for_its_name() {
     assert_eq!(of("s:80").unwrap(), "web");
     assert_eq!(of("s:81").unwrap(), "");
     assert_eq!(of("s:web").unwrap(), "web");
-    assert_eq!(of("s:9").unwrap_err().message, "no service port 9 found for service \"s\"");
+    assert_eq!(
+        of("s:9").unwrap_err().message,
+        "no service port 9 found for service \"s\""
+    );
 }
 
 #[test]
@@ -96,9 +120,15 @@ fn every_ready_address_behind_a_port_is_tried_once_from_any_turn() {
         {"notReadyAddresses": [address("10.0.0.4")], "ports": [{"name": "web", "port": 8080}]},
     ]});
     for turn in 0..7 {
-        let mut found: Vec<_> = candidates(&endpoints, "web", turn).iter().map(|c| (c.address, c.port)).collect();
+        let mut found: Vec<_> = candidates(&endpoints, "web", turn)
+            .iter()
+            .map(|c| (c.address, c.port))
+            .collect();
         found.sort_unstable();
-        assert_eq!(found, [("10.0.0.1", 8080), ("10.0.0.2", 8080), ("10.0.0.3", 8081)]);
+        assert_eq!(
+            found,
+            [("10.0.0.1", 8080), ("10.0.0.2", 8080), ("10.0.0.3", 8081)]
+        );
     }
     assert_eq!(candidates(&endpoints, "web", 1)[0].address, "10.0.0.3");
     assert!(candidates(&json!({}), "web", 3).is_empty());

@@ -57,8 +57,15 @@ pub(in crate::proxy) fn rewrite(page: &[u8], link: impl Fn(&str) -> Option<Strin
 }
 
 // Writes a start tag, and the text of an element that holds nothing else; gives where the page goes on.
-fn tag(page: &[u8], start: usize, link: &impl Fn(&str) -> Option<String>, out: &mut Vec<u8>) -> usize {
-    let name_end = end_of(page, start + 1, |byte| byte.is_ascii_whitespace() || byte == b'/' || byte == b'>');
+fn tag(
+    page: &[u8],
+    start: usize,
+    link: &impl Fn(&str) -> Option<String>,
+    out: &mut Vec<u8>,
+) -> usize {
+    let name_end = end_of(page, start + 1, |byte| {
+        byte.is_ascii_whitespace() || byte == b'/' || byte == b'>'
+    });
     let name = lower(&page[start + 1..name_end]);
     let row = LINKS.iter().find(|(element, _)| *element == name);
     let wanted = row.map_or(&[][..], |(_, attributes)| attributes);
@@ -88,18 +95,25 @@ struct Attribute {
 
 // The next attribute of a tag; nothing at the tag's `>`, where `at` then stands.
 fn attribute(page: &[u8], at: &mut usize) -> Option<Attribute> {
-    let start = end_of(page, *at, |byte| !byte.is_ascii_whitespace() && byte != b'/');
+    let start = end_of(page, *at, |byte| {
+        !byte.is_ascii_whitespace() && byte != b'/'
+    });
     *at = start;
     if page.get(start).is_none_or(|byte| *byte == b'>') {
         return None;
     }
     // A first `=` belongs to the name.
-    let name_end = end_of(page, start + 1, |byte| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>' | b'='));
+    let name_end = end_of(page, start + 1, |byte| {
+        byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>' | b'=')
+    });
     let name = start..name_end;
     let equals = end_of(page, name_end, |byte| !byte.is_ascii_whitespace());
     if page.get(equals) != Some(&b'=') {
         *at = name_end;
-        return Some(Attribute { name, value: name_end..name_end });
+        return Some(Attribute {
+            name,
+            value: name_end..name_end,
+        });
     }
     let value = end_of(page, equals + 1, |byte| !byte.is_ascii_whitespace());
     let value = match page.get(value) {
@@ -109,7 +123,9 @@ fn attribute(page: &[u8], at: &mut usize) -> Option<Attribute> {
             value + 1..end
         }
         _ => {
-            let end = end_of(page, value, |byte| byte.is_ascii_whitespace() || byte == b'>');
+            let end = end_of(page, value, |byte| {
+                byte.is_ascii_whitespace() || byte == b'>'
+            });
             *at = end;
             value..end
         }
@@ -123,12 +139,17 @@ fn lower(bytes: &[u8]) -> String {
 
 fn end_of(page: &[u8], from: usize, is_end: impl Fn(u8) -> bool) -> usize {
     let from = from.min(page.len());
-    page[from..].iter().position(|byte| is_end(*byte)).map_or(page.len(), |at| from + at)
+    page[from..]
+        .iter()
+        .position(|byte| is_end(*byte))
+        .map_or(page.len(), |at| from + at)
 }
 
 fn find(page: &[u8], from: usize, needle: &[u8]) -> Option<usize> {
     let rest = page.get(from..)?;
-    rest.windows(needle.len()).position(|window| window == needle).map(|at| from + at)
+    rest.windows(needle.len())
+        .position(|window| window == needle)
+        .map(|at| from + at)
 }
 
 fn after(page: &[u8], from: usize, needle: &[u8]) -> usize {
@@ -162,10 +183,22 @@ mod tests {
         let cases = [
             ("<a href=\"/x\">y</a>", "<a href=\"[/x]\">y</a>"),
             ("<A HREF='/x' id=a>", "<A HREF='[/x]' id=a>"),
-            ("<img src=/x alt=\"<a href=/y>\">", "<img src=[/x] alt=\"<a href=/y>\">"),
-            ("<br/><link rel=a href = \"/x\"/>", "<br/><link rel=a href = \"[/x]\"/>"),
-            ("<p href=/x><!-- <a href=/x> --><a href=/x>", "<p href=/x><!-- <a href=/x> --><a href=[/x]>"),
-            ("<script src=/x>'<a href=/y>'</script><a href=/z>", "<script src=[/x]>'<a href=/y>'</script><a href=[/z]>"),
+            (
+                "<img src=/x alt=\"<a href=/y>\">",
+                "<img src=[/x] alt=\"<a href=/y>\">",
+            ),
+            (
+                "<br/><link rel=a href = \"/x\"/>",
+                "<br/><link rel=a href = \"[/x]\"/>",
+            ),
+            (
+                "<p href=/x><!-- <a href=/x> --><a href=/x>",
+                "<p href=/x><!-- <a href=/x> --><a href=[/x]>",
+            ),
+            (
+                "<script src=/x>'<a href=/y>'</script><a href=/z>",
+                "<script src=[/x]>'<a href=/y>'</script><a href=[/z]>",
+            ),
             ("1 < 2 <a title href=/x>", "1 < 2 <a title href=[/x]>"),
             ("<input disabled src=\"/x", "<input disabled src=\"[/x]"),
             ("</a href=/x>", "</a href=/x>"),

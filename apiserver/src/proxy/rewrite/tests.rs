@@ -4,7 +4,13 @@ use super::*;
 #[test]
 fn headers_of_one_connection_stay_there() {
     let mut headers = HeaderMap::new();
-    for (name, value) in [("connection", "close, x-mine"), ("x-mine", "1"), ("te", "trailers"), ("keep-alive", "1"), ("accept", "a")] {
+    for (name, value) in [
+        ("connection", "close, x-mine"),
+        ("x-mine", "1"),
+        ("te", "trailers"),
+        ("keep-alive", "1"),
+        ("accept", "a"),
+    ] {
         headers.insert(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
     }
     strip_hop_by_hop(&mut headers);
@@ -47,7 +53,12 @@ fn an_empty_path_is_sent_to_its_slash() {
 
 #[test]
 fn links_to_where_the_server_thinks_it_is_get_our_prefix() {
-    let links = Links::new("/n/proxy/page", "/page", "10.0.0.1:80".into(), "api:6443".into());
+    let links = Links::new(
+        "/n/proxy/page",
+        "/page",
+        "10.0.0.1:80".into(),
+        "api:6443".into(),
+    );
     let cases = [
         ("/x", Some("/n/proxy/x")),
         ("/x/../y/?q=/a#f", Some("/n/proxy/y/?q=/a#f")),
