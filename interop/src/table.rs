@@ -80,7 +80,8 @@ pub(crate) const ROWS: [Row; 8] = [
     },
     Row {
         contract: "API server ← kubelet, running a pod",
-        about: "the same kubelet registers its node and runs a pod to its end",
+        about: "the same kubelet registers its node and runs a pod to its end; a second pod is looked into: logs, exec (with input, \
+                errors and exit codes) and port-forward, over WebSockets and over SPDY; the kubelet through nodes/proxy",
         plan: their_kubelet,
         scenario: |cluster, _| kubelet::runs_a_pod(cluster),
     },

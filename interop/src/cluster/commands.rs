@@ -69,6 +69,10 @@ pub(super) fn api_server(cluster: &Cluster<'_>, embedded_store: bool) -> Vec<Str
         ("authorization-mode", "Node,RBAC".into()),
         ("enable-admission-plugins", "NodeRestriction".into()),
         ("enable-bootstrap-token-auth", "true".into()),
+        ("kubelet-client-certificate", pki("admin.crt")),
+        ("kubelet-client-key", pki("admin.key")),
+        // The node's name means nothing to this machine's resolver.
+        ("kubelet-preferred-address-types", "InternalIP".into()),
     ])
 }
 
