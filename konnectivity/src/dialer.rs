@@ -4,6 +4,7 @@
 //! and the agent can carry that; dropping it ends the connection.
 
 mod connect;
+mod grpc;
 
 use std::io;
 use std::path::PathBuf;
@@ -104,7 +105,7 @@ async fn open(via: &Via, address: &str) -> Result<Tunnel, DialError> {
     })?;
     match via {
         Via::ConnectUds(_) | Via::ConnectTcp(_) => connect::open(socket, &proxy, address).await,
-        Via::GrpcUds(_) | Via::GrpcTcp(_) => Err(DialError::TunnelClosed),
+        Via::GrpcUds(_) | Via::GrpcTcp(_) => grpc::open(socket, &proxy, address).await,
     }
 }
 

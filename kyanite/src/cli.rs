@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod controller_manager;
+pub(crate) mod konnectivity;
 pub(crate) mod network;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,6 +45,10 @@ pub(crate) enum Command {
     Apiserver(Box<Apiserver>),
     /// Run the controllers alone, with upstream's flags
     ControllerManager(controller_manager::ControllerManager),
+    /// Run the end of the nodes' tunnels that API servers use, with upstream's flags
+    KonnectivityServer(Box<konnectivity::KonnectivityServer>),
+    /// Run the nodes' end of the tunnels, with upstream's flags
+    KonnectivityAgent(Box<konnectivity::KonnectivityAgent>),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),

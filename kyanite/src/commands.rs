@@ -5,6 +5,7 @@ mod apiserver;
 mod certs;
 mod controller_manager;
 mod down;
+mod konnectivity;
 mod serve;
 mod status;
 mod store;
@@ -24,6 +25,10 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
         Command::Status(place) => status::run(&place, printer),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(*flags)),
         Command::ControllerManager(flags) => runtime()?.block_on(controller_manager::run(flags)),
+        Command::KonnectivityServer(flags) => {
+            small_runtime()?.block_on(konnectivity::server(*flags))
+        }
+        Command::KonnectivityAgent(flags) => small_runtime()?.block_on(konnectivity::agent(*flags)),
         Command::Store(command) => store::run(command, printer),
         Command::Certs(command) => certs::run(command, printer),
         Command::Token(command) => runtime()?.block_on(token::run(command, printer)),
@@ -31,8 +36,16 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
+    started(tokio::runtime::Builder::new_multi_thread().enable_all())
+}
+
+// Tunnels hand bytes from socket to socket: on one thread that needs no wake-ups between threads.
+fn small_runtime() -> Result<tokio::runtime::Runtime> {
+    started(tokio::runtime::Builder::new_current_thread().enable_all())
+}
+
+fn started(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
+    builder
         .build()
         .map_err(|e| Failure::new(Code::Failure, format!("the runtime cannot start: {e}")))
 }

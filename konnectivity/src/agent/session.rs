@@ -1,0 +1,147 @@
+//! One server's stream as the agent sees it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+use crate::lanes::{Delivery, Lanes, Side};
+use crate::link::{SharedLanes, lock};
+use crate::packet::Packet;
+
+/// The most dials under way for one server.
+const MAX_DIALS: usize = 4096;
+
+/// What the shell has to do about a packet.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    /// Connect, and give the connection this id.
+    Dial {
+        random: i64,
+        id: i64,
+        address: String,
+    },
+    /// This connection's destination is too slow.
+    Congested(i64),
+}
+
+/// The state of a stream.
+pub(super) struct Session {
+    pub(super) lanes: SharedLanes,
+    dials: Mutex<HashMap<i64, Option<AbortHandle>>>,
+    next_id: AtomicI64,
+}
+
+impl Session {
+    pub(super) fn new(peer_window: Option<i64>) -> Session {
+        Session {
+            lanes: Arc::new(Mutex::new(Lanes::new(Side::Agent, peer_window))),
+            dials: Mutex::default(),
+            next_id: AtomicI64::new(1),
+        }
+    }
+
+    fn dials(&self) -> MutexGuard<'_, HashMap<i64, Option<AbortHandle>>> {
+        self.dials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Judges a packet of the server.
+    pub(super) fn receive(&self, packet: Packet) -> Effect {
+        match packet {
+            Packet::DialRequest {
+                random, address, ..
+            } => return self.asked(random, address),
+            Packet::DialClose { random } => {
+                if let Some(Some(dial)) = self.dials().remove(&random) {
+                    dial.abort();
+                }
+            }
+            Packet::Data { id: 0, .. } => {}
+            Packet::Data { id, data } => {
+                let mut lanes = lock(&self.lanes);
+                match lanes.deliver(id, data) {
+                    Delivery::Taken => {}
+                    Delivery::Congested => return Effect::Congested(id),
+                    Delivery::Unknown => lanes.control(unknown(id, "unrecognized connectID")),
+                }
+            }
+            Packet::CloseRequest { id } => {
+                let mut lanes = lock(&self.lanes);
+                if !lanes.close(id, String::new()) {
+                    lanes.control(unknown(id, "Unknown connectID"));
+                }
+            }
+            Packet::EndOfData { id } => lock(&self.lanes).end_of_data(id),
+            Packet::Credit { id, bytes } => lock(&self.lanes).credit(id, bytes),
+            Packet::DialResponse { .. }
+            | Packet::CloseResponse { .. }
+            | Packet::Drain
+            | Packet::Unknown => {}
+        }
+        Effect::Nothing
+    }
+
+    fn asked(&self, random: i64, address: String) -> Effect {
+        // As upstream: a dial that fails has used its number up.
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut dials = self.dials();
+        let refused = if dials.len() >= MAX_DIALS {
+            "too many dials are under way"
+        } else if dials.contains_key(&random) {
+            "a dial with this id is already under way"
+        } else {
+            dials.insert(random, None);
+            return Effect::Dial {
+                random,
+                id,
+                address,
+            };
+        };
+        drop(dials);
+        self.failed(random, refused.to_owned());
+        Effect::Nothing
+    }
+
+    /// The task of a dial, for the case that the server changes its mind.
+    pub(super) fn dialling(&self, random: i64, task: AbortHandle) {
+        if let Some(dial) = self.dials().get_mut(&random) {
+            *dial = Some(task);
+        }
+    }
+
+    /// Whether a dial that has come to an end is still wanted.
+    pub(super) fn finished(&self, random: i64) -> bool {
+        self.dials().remove(&random).is_some()
+    }
+
+    /// Tells the server that a dial came to nothing.
+    pub(super) fn failed(&self, random: i64, error: String) {
+        lock(&self.lanes).control(Packet::DialResponse {
+            random,
+            id: 0,
+            error,
+        });
+    }
+
+    /// The stream is over.
+    pub(super) fn lose(&self) {
+        for (_, dial) in self.dials().drain() {
+            if let Some(dial) = dial {
+                dial.abort();
+            }
+        }
+        lock(&self.lanes).lose("the server is gone");
+    }
+}
+
+fn unknown(id: i64, error: &str) -> Packet {
+    Packet::CloseResponse {
+        id,
+        error: error.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
