@@ -10,6 +10,7 @@ use serde_json::json;
 use super::controllers::allow_joining;
 use super::streams;
 use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
 use crate::pki::write_private;
 use crate::process::Process;
 use crate::runtime::{IMAGE, Runtime};
@@ -48,6 +49,30 @@ pub(crate) fn joins(cluster: &mut Cluster<'_>) -> Result<()> {
 
 /// From the token to a pod that has ended well, and one that can be looked into while it runs.
 pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
+    with_a_node(cluster, |cluster, running| {
+        runs_to_its_end(&cluster.kubectl, running)?;
+        streams::run(&cluster.kubectl, NODE)
+    })
+}
+
+/// The same pod looked into through a tunnel, and out of sight once that is cut.
+pub(crate) fn is_reached_by_tunnel(cluster: &mut Cluster<'_>) -> Result<()> {
+    with_a_node(cluster, |cluster, _| {
+        streams::run(&cluster.kubectl, NODE)?;
+        cluster.cut_tunnel();
+        eventually("nothing leads to the node", || {
+            let health = format!("get --raw /api/v1/nodes/{NODE}/proxy/healthz");
+            cluster
+                .kubectl
+                .refused(&health, "error trying to reach service")
+        })
+    })
+}
+
+fn with_a_node(
+    cluster: &mut Cluster<'_>,
+    work: impl FnOnce(&mut Cluster<'_>, &mut Process) -> Result<()>,
+) -> Result<()> {
     let runtime = Runtime::start(
         cluster.programs.containerd(),
         cluster.subdirectory("containerd")?,
@@ -61,14 +86,17 @@ pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
         let path = "{.status.conditions[?(@.type==\"Ready\")].status}";
         kubectl.expect("get node interop-node", path, "True")
     })?;
+    work(cluster, &mut running)
+}
+
+fn runs_to_its_end(kubectl: &Kubectl, running: &mut Process) -> Result<()> {
     kubectl.with_input("create -f -", &pod().to_string())?;
     eventually("the pod has ended well", || {
         running.check()?;
         kubectl.expect("get pod once", "{.status.phase}", "Succeeded")
     })?;
     // The kubelet takes everything down that it had set up for the pod, and then the object.
-    kubectl.run("delete pod once --timeout=60s")?;
-    streams::run(&kubectl, NODE)
+    kubectl.run("delete pod once --timeout=60s").map(drop)
 }
 
 // Upstream lets no kubelet be at loopback, so it listens at the address that this machine has towards others. Choosing
