@@ -24,6 +24,7 @@ pub(crate) struct FrontDoor {
 }
 
 impl FrontDoor {
+    /// From where connections are taken.
     pub(crate) fn callers(&self) -> Callers {
         match (
             self.enable_private_cluster,
