@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::ClientConfig;
@@ -12,6 +13,9 @@ use crate::egress::{Connection, Egress, Traffic, join_host_port};
 use crate::reload::Reload;
 use crate::settings::Outbound as Settings;
 use crate::tls;
+
+/// Go's default.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whom the other side must prove to be, and who we are to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +108,12 @@ impl Outbound {
         };
         let name = ServerName::try_from(place.host.clone()).map_err(|e| e.to_string())?;
         let config = self.keys.load().of(trust);
-        let stream = TlsConnector::from(config).connect(name, stream).await;
-        Ok(Box::new(stream.map_err(|e| format!("tls: {e}"))?))
+        let handshake = TlsConnector::from(config).connect(name, stream);
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Err(error)) => Err(format!("tls: {error}")),
+            Err(_) => Err("net/http: TLS handshake timeout".into()),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //!  rewrite          headers, redirects and links on the way            pure
 //!  forward          one connection, one request, its answer or the     I/O
 //!                   bytes that follow when both sides change protocols
+//!  log, websocket   a kubelet's log, as it comes or in messages        I/O
 //! ```
 
 mod forward;
@@ -12,6 +13,7 @@ mod log;
 mod place;
 mod rewrite;
 mod streams;
+mod websocket;
 
 use std::net::IpAddr;
 

@@ -142,7 +142,6 @@ where
 {
     let stream = outbound.connect(place).await?;
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        .preserve_header_case(false)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|e| e.to_string())?;
@@ -152,13 +151,14 @@ where
             tracing::debug!(%error, "a connection to another server ended early");
         }
     });
-    sender
-        .send_request(request)
-        .await
-        .map_err(|e| match e.is_incomplete_message() {
-            true => "EOF".to_owned(),
-            false => e.to_string(),
-        })
+    let sent = sender.send_request(request).await;
+    let mut response = sent.map_err(|e| match e.is_incomplete_message() {
+        true => "EOF".to_owned(),
+        false => e.to_string(),
+    })?;
+    // What the client is told about its own connection is not for the other server to say.
+    *response.version_mut() = Version::HTTP_11;
+    Ok(response)
 }
 
 async fn answer(

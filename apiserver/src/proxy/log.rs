@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 
-use super::{Luggage, forward, streams, unchecked};
+use super::{Luggage, forward, streams, unchecked, websocket};
 use crate::body::Body;
 use crate::rest::{Api, Call};
 use crate::status::{ApiError, Result};
@@ -15,7 +15,7 @@ use crate::status::{ApiError, Result};
 const LONGEST_COMPLAINT: usize = 50_000;
 
 impl Api {
-    pub(super) async fn log(&self, call: &Call, _luggage: Luggage) -> Result<Response<Body>> {
+    pub(super) async fn log(&self, call: &Call, luggage: Luggage) -> Result<Response<Body>> {
         streams::check_log_options(call.path.name(), &call.query)?;
         let pod = self
             .object("pods", call.path.namespace(), call.path.name())
@@ -45,6 +45,10 @@ impl Api {
         }
         if !(200..=206).contains(&code.as_u16()) {
             return Err(complaint(code, call.path.name(), response.into_body()).await);
+        }
+        if websocket::is_asked_for(&call.headers) {
+            let stop = self.shutdown.clone();
+            return websocket::send(&call.headers, response.into_body(), luggage.upgrade, stop);
         }
         let mut answer = empty(StatusCode::OK).map(|_| Body::Passed(response.into_body()));
         let kind = HeaderValue::from_static("text/plain");

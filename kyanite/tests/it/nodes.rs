@@ -70,6 +70,18 @@ fn logs_come_from_the_kubelet_of_the_pod() {
             .code,
         204
     );
+    let ask = format!(
+        "GET {PODS}/p/log?container=main HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Key: a\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: binary.k8s.io\r\n\r\n"
+    );
+    let messages = server.block_on(async {
+        let mut socket = RawConnection::open(&server).await;
+        socket.write(ask.as_bytes()).await.unwrap();
+        let head = socket.read_until("\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        head + &socket.read_until("nothing comes after the end").await
+    });
+    assert!(messages.contains(LOG), "{messages:?}");
     drop(kubelet);
     let gone = log("?container=main");
     assert_eq!(gone.code, 500);
