@@ -1,5 +1,7 @@
 //! What the API server reaches others with: the way out, and the keys it shows kubelets.
 
+mod idle;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +15,13 @@ use crate::egress::{Connection, Egress, Traffic, join_host_port};
 use crate::reload::Reload;
 use crate::settings::Outbound as Settings;
 use crate::tls;
+pub(crate) use idle::{Idle, Payload};
 
 /// Go's default.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whom the other side must prove to be, and who we are to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Trust {
     /// A kubelet of the CA we were told of, if we were.
     Kubelet,
@@ -29,7 +32,7 @@ pub(crate) enum Trust {
 }
 
 /// Where a request goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     /// TLS and whom to expect; plain where absent.
     pub(crate) tls: Option<Trust>,
@@ -61,6 +64,8 @@ pub(crate) struct Outbound {
     pub(crate) settings: Settings,
     /// The way.
     pub(crate) egress: Egress,
+    /// Connections for the next request.
+    pub(crate) idle: Arc<Idle>,
     keys: ArcSwap<Keys>,
 }
 
@@ -79,6 +84,7 @@ impl Outbound {
         Ok(Outbound {
             settings,
             egress,
+            idle: Arc::default(),
             keys,
         })
     }

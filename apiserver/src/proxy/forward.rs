@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder, GzDecoder, GzEncoder};
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, LOCATION,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1::SendRequest;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::Luggage;
 use super::rewrite::{self, Links};
 use crate::body::Body;
-use crate::outbound::{Outbound, Place};
+use crate::outbound::{Outbound, Payload, Place};
 use crate::rest::{Api, Call};
 use crate::status::{ApiError, Result};
 
@@ -97,7 +97,12 @@ pub(super) async fn run(
     }
     rewrite::forwarded_for(&mut headers, luggage.client);
     if is_upgrade(&headers) {
-        let request = request(&call.method, &errand.target, headers, luggage.body)?;
+        let request = request(
+            &call.method,
+            &errand.target,
+            headers,
+            luggage.body.boxed_unsync(),
+        )?;
         return upgraded(api, &errand.place, request, luggage.upgrade).await;
     }
     let Some(links) = &errand.links else {
@@ -105,7 +110,12 @@ pub(super) async fn run(
     };
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::forwarded_uri(&mut headers, luggage.uri.path());
-    let request = request(&call.method, &errand.target, headers, luggage.body)?;
+    let request = request(
+        &call.method,
+        &errand.target,
+        headers,
+        luggage.body.boxed_unsync(),
+    )?;
     let unreachable = |why| ApiError::unavailable(format!("error trying to reach service: {why}"));
     let response = send(&api.outbound, &errand.place, request)
         .await
@@ -113,12 +123,18 @@ pub(super) async fn run(
     answer(response, links, &call.method).await
 }
 
-pub(super) fn request<B>(
+/// The body of a request that has none.
+pub(super) fn nothing() -> Payload {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A request to another server.
+pub(super) fn request(
     method: &Method,
     target: &str,
     headers: HeaderMap,
-    body: B,
-) -> Result<Request<B>> {
+    body: Payload,
+) -> Result<Request<Payload>> {
     let uri: Uri = target
         .parse()
         .map_err(|e| ApiError::bad_request(format!("{target:?}: {e}")))?;
@@ -130,35 +146,78 @@ pub(super) fn request<B>(
     Ok(request)
 }
 
-/// One request over a connection of its own; says why it failed in Go's words.
-pub(super) async fn send<B>(
+/// One request to a place, over a connection that waits there or a new one; says why it failed in Go's words.
+pub(super) async fn send(
     outbound: &Outbound,
     place: &Place,
-    request: Request<B>,
-) -> std::result::Result<Response<Incoming>, String>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let stream = outbound.connect(place).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|e| e.to_string())?;
-    // Ends with the answer: nobody can send a second request once `sender` is gone.
+    mut request: Request<Payload>,
+) -> std::result::Result<Response<Incoming>, String> {
+    let upgrades = is_upgrade(request.headers());
+    while !upgrades && let Some(mut sender) = outbound.idle.take(place) {
+        let again = repeatable(&request);
+        match sender.try_send_request(request).await {
+            Ok(response) => {
+                outbound.idle.keep(place.clone(), sender);
+                return Ok(told_as_ours(response));
+            }
+            // The server hung up while the connection waited, or as the request came.
+            Err(mut error) => match error.take_message().or(again) {
+                Some(unsent) => request = unsent,
+                None => return Err(go_words(&error.into_error())),
+            },
+        }
+    }
+    let mut sender = open(outbound, place).await?;
+    let response = sender.send_request(request).await;
+    let response = response.map_err(|error| go_words(&error))?;
+    if !upgrades {
+        outbound.idle.keep(place.clone(), sender);
+    }
+    Ok(told_as_ours(response))
+}
+
+// The same request, where it can do no harm to send it twice (Go's rule).
+fn repeatable(request: &Request<Payload>) -> Option<Request<Payload>> {
+    let harmless = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
+    (harmless && request.body().is_end_stream()).then(|| {
+        let mut again = Request::new(nothing());
+        *again.method_mut() = request.method().clone();
+        *again.uri_mut() = request.uri().clone();
+        *again.headers_mut() = request.headers().clone();
+        again
+    })
+}
+
+async fn open(
+    outbound: &Outbound,
+    place: &Place,
+) -> std::result::Result<SendRequest<Payload>, String> {
+    let stream = TokioIo::new(outbound.connect(place).await?);
+    let opened = hyper::client::conn::http1::handshake(stream).await;
+    let (sender, connection) = opened.map_err(|error| go_words(&error))?;
+    // Ends when nobody holds the sender and the last answer has been read.
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "a connection to another server ended early");
         }
     });
-    let sent = sender.send_request(request).await;
-    let mut response = sent.map_err(|e| match e.is_incomplete_message() {
+    Ok(sender)
+}
+
+fn go_words(error: &hyper::Error) -> String {
+    match error.is_incomplete_message() {
         true => "EOF".to_owned(),
-        false => e.to_string(),
-    })?;
-    // What the client is told about its own connection is not for the other server to say.
+        false => error.to_string(),
+    }
+}
+
+// Which HTTP the other server speaks is not for the client to know.
+fn told_as_ours(mut response: Response<Incoming>) -> Response<Incoming> {
     *response.version_mut() = Version::HTTP_11;
-    Ok(response)
+    response
 }
 
 async fn answer(
@@ -264,7 +323,7 @@ fn read(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
 async fn upgraded(
     api: &Api,
     place: &Place,
-    request: Request<Incoming>,
+    request: Request<Payload>,
     client: OnUpgrade,
 ) -> Result<Response<Body>> {
     let response = send(&api.outbound, place, request).await;
@@ -321,3 +380,6 @@ async fn pass(client: Upgraded, server: Upgraded) {
         () = down => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,8 @@
 //! `pods/log`: what a kubelet has of a container's output, passed on as it comes.
 
-use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 
 use super::{Luggage, forward, streams, unchecked, websocket};
@@ -35,7 +34,7 @@ impl Api {
         let mut headers = HeaderMap::new();
         let host = HeaderValue::from_str(&place.authority()).map_err(|e| failed(e.to_string()))?;
         headers.insert(HOST, host);
-        let request = forward::request(&Method::GET, &path, headers, Empty::<Bytes>::new())?;
+        let request = forward::request(&Method::GET, &path, headers, forward::nothing())?;
         let response = forward::send(&self.outbound, &place, request)
             .await
             .map_err(failed)?;

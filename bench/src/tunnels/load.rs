@@ -19,6 +19,10 @@ const SETTLE: Duration = Duration::from_secs(2);
 const WRITE: usize = 16_406;
 const READ: usize = 64 * 1024;
 const PING: usize = 64;
+/// More than anything moves while it is watched.
+const ENDLESS: u64 = 1 << 60;
+/// How long stalled streams have to do their worst, and how long the others are watched then.
+const STALL_TIME: Duration = Duration::from_secs(2);
 /// Dials at once.
 pub(super) const WORKERS: u32 = 50;
 
@@ -33,6 +37,8 @@ pub(super) struct Measures {
     pub(super) round_trip: (f64, f64),
     pub(super) dials_alone: Cost,
     pub(super) dials_together: Cost,
+    /// How much of their speed many streams keep beside two that have stalled, one each way.
+    pub(super) beside_stalled: f64,
     /// Bytes, server and agent; nothing where there are none.
     pub(super) idle: Vec<u64>,
     /// Bytes per tunnel, server and agent.
@@ -73,6 +79,8 @@ pub(super) async fn run(route: &Route, size: Size) -> Result<Measures> {
         round_trip: round_trips(route, size.round_trips).await?,
         dials_alone: dials(route, 1, size.dials_alone).await?,
         dials_together: dials(route, WORKERS, size.dials_together).await?,
+        // Last: not everything survives it.
+        beside_stalled: beside_stalled(route, size.streams).await?,
     })
 }
 
@@ -138,6 +146,59 @@ async fn download(stream: &mut Box<dyn Stream>, mut left: u64) -> Result<()> {
         left = left.saturating_sub(count as u64);
     }
     Ok(())
+}
+
+async fn beside_stalled(route: &Route, streams: u32) -> Result<f64> {
+    let alone = moved(route, streams, false).await?;
+    let beside = moved(route, streams, true).await?;
+    Ok(beside as f64 / alone as f64)
+}
+
+// What so many downloads get in a second, after a second in which stalled streams fill whatever they can fill.
+async fn moved(route: &Route, streams: u32, stalled: bool) -> Result<u64> {
+    let mut open = Vec::new();
+    for _ in 0..streams {
+        open.push(route.connect(Use::Download, ENDLESS).await?);
+    }
+    let mut unread = route.connect(Use::Download, ENDLESS).await?;
+    let mut unsent = route.connect(Use::Hold, 0).await?;
+    if stalled {
+        unread.write_u8(1).await?;
+        unread.flush().await?;
+    }
+    let stall = async {
+        while stalled && unsent.write_all(&[7; WRITE]).await.is_ok() {}
+        std::future::pending::<()>().await;
+    };
+    let readers = open.iter_mut().map(endless_download);
+    let work = async {
+        let readers = futures::future::join_all(readers);
+        Ok(readers.await.into_iter().sum())
+    };
+    tokio::select! {
+        moved = work => moved,
+        () = stall => Ok(0),
+    }
+}
+
+async fn endless_download(stream: &mut Box<dyn Stream>) -> u64 {
+    let begin = tokio::time::Instant::now() + STALL_TIME;
+    let mut buffer = vec![0; READ];
+    let mut counted = 0;
+    let read = async {
+        stream.write_u8(1).await?;
+        stream.flush().await?;
+        loop {
+            let count = stream.read(&mut buffer).await?;
+            ensure!(count > 0, "the stream has ended");
+            if tokio::time::Instant::now() > begin {
+                counted += count as u64;
+            }
+        }
+    };
+    // A stream that is cut has moved nothing more, which is what is measured.
+    let _: Result<Result<()>, _> = tokio::time::timeout_at(begin + STALL_TIME, read).await;
+    counted
 }
 
 async fn round_trips(route: &Route, number: u32) -> Result<(f64, f64)> {

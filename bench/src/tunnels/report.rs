@@ -29,14 +29,16 @@ enum Goal {
     Times(f64, f64),
     /// No more than this.
     AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
 
 #[rustfmt::skip]
-fn rows() -> [Row; 15] {
+fn rows() -> [Row; 16] {
     use Better::{Less, More};
-    use Goal::{AtMost, None, Times};
+    use Goal::{AtLeast, AtMost, None, Times};
     let row = |name, unit, better, goal, value| Row { name, unit, better, value, goal };
     [
         row("upload, 1 stream", "MiB/s", More, Times(3.0, 2.0), |m: &Measures| Some(m.upload.rate())),
@@ -51,6 +53,7 @@ fn rows() -> [Row; 15] {
         row("  p99", "us", Less, None, |m| Some(m.round_trip.1)),
         row("dials, 1 at a time", "/s", More, Times(2.0, 2.0), |m| Some(m.dials_alone.per_second())),
         row("dials, many at once", "/s", More, Times(2.0, 2.0), |m| Some(m.dials_together.per_second())),
+        row("speed beside stalled ones", "%", More, AtLeast(95.0), |m| Some(m.beside_stalled * 100.0)),
         row("memory of one, idle", "MiB", Less, AtMost(6.0), |m| most(m.idle.iter().map(|bytes| *bytes as f64 / MIB))),
         row("  per tunnel, server", "KiB", Less, AtMost(8.0), |m| m.per_tunnel.first().map(|bytes| bytes / 1024.0)),
         row("  per tunnel, agent", "KiB", Less, AtMost(8.0), |m| m.per_tunnel.get(1).map(|bytes| bytes / 1024.0)),
@@ -114,6 +117,7 @@ impl Report {
             Goal::Times(http, grpc) if http == grpc => format!("{http}x"),
             Goal::Times(http, grpc) => format!("{http}x, {grpc}x"),
             Goal::AtMost(most) => format!("<= {most} {}", row.unit),
+            Goal::AtLeast(least) => format!(">= {least} {}", row.unit),
         });
         cells.push(self.verdict(row, ratios));
         cells
@@ -124,17 +128,19 @@ impl Report {
             (Goal::Times(http, grpc), [Some(over_http), Some(over_grpc)]) => {
                 over_http >= *http && over_grpc >= *grpc
             }
-            (Goal::AtMost(limit), _) => {
-                let ours = self
-                    .measured
-                    .iter()
-                    .filter(|(way, _)| matches!(way, Way::Tunnel(Whose::Ours(_), _)));
-                most(ours.filter_map(|(_, found)| (row.value)(found)))
-                    .is_some_and(|worst| worst <= *limit)
-            }
+            (Goal::AtMost(limit), _) => self.ours(row).all(|value| value <= *limit),
+            (Goal::AtLeast(limit), _) => self.ours(row).all(|value| value >= *limit),
             _ => return String::new(),
         };
         if met { "met".into() } else { "missed".into() }
+    }
+
+    fn ours(&self, row: &Row) -> impl Iterator<Item = f64> {
+        let ours = self
+            .measured
+            .iter()
+            .filter(|(way, _)| matches!(way, Way::Tunnel(Whose::Ours(_), _)));
+        ours.filter_map(|(_, found)| (row.value)(found))
     }
 
     fn ratio(&self, row: &Row, front: Front) -> Option<f64> {
@@ -146,7 +152,8 @@ impl Report {
             });
             (row.value)(&found.next()?.1)
         };
-        Some(ratio(row.better, of(true)?, of(false)?))
+        // Nothing to compare with where upstream's comes to a standstill.
+        Some(ratio(row.better, of(true)?, of(false)?)).filter(|ratio| ratio.is_finite())
     }
 
     fn method(&self) -> String {
@@ -164,7 +171,7 @@ impl Report {
             "Tunnels: one agent, TLS with client certificates between it and the server, a Unix socket before it; one process is the client \
              (our dialer, for upstream's server too) and the far end. {} MiB up in writes of a TLS record, {} MiB down; many streams are {streams}. \
              {round_trips} round trips of 64 bytes; {dials_alone} dials one by one, {dials_together} by {WORKERS} workers, each with nine bytes out and \
-             one back. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels. The relay does the same \
+             one back. Stalled: one that is not read and one whose far end does not read. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels. The relay does the same \
              hops with a TLS connection per tunnel and multiplexes nothing. CPU: server and agent together, user and kernel.",
             mib(upload),
             mib(download)

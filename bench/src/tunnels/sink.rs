@@ -17,6 +17,8 @@ pub(super) enum Use {
     Download = b'd',
     /// Everything comes back.
     Echo = b'e',
+    /// Nothing is read.
+    Hold = b'h',
 }
 
 /// The sink; gone when dropped.
@@ -62,6 +64,9 @@ async fn answer(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     let (what, mut left) = (stream.read_u8().await?, stream.read_u64().await?);
     stream.write_u8(1).await?;
+    if what == Use::Hold as u8 {
+        return std::future::pending().await;
+    }
     let mut buffer = vec![0; 64 * 1024];
     if what == Use::Download as u8 {
         stream.read_u8().await?;
