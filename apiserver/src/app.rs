@@ -30,6 +30,7 @@ use crate::discovery::Discovery;
 use crate::identity::Peer;
 use crate::metrics::{Metrics, RequestLabels};
 use crate::negotiate::{self, Accepted};
+use crate::proxy::{self, Luggage};
 use crate::request::{self, Query};
 use crate::rest::{Api, Call, Reply, deprecation};
 use crate::settings::Access;
@@ -73,10 +74,11 @@ impl App {
         gate: Arc<Gate>,
         ready: tokio::sync::watch::Receiver<bool>,
     ) -> App {
+        let dials = &api.outbound.egress.dials;
         App {
+            metrics: Metrics::default().publish(|registry| dials.register(registry)),
             api,
             discovery,
-            metrics: Metrics::default(),
             access,
             advertise,
             ready,
@@ -144,7 +146,10 @@ impl App {
         };
         let class = self.gate.classify(&asked.attributes(&user));
         let mut response = match parsed {
-            Some(parsed) => self.resource(request, parsed, query, user, &class).await,
+            Some(parsed) => {
+                self.resource(request, peer, parsed, query, user, &class)
+                    .await
+            }
             None => self.other(&request, &path, &query, &class).await,
         };
         turns::mark(response.headers_mut(), &class);
@@ -211,6 +216,7 @@ impl App {
     async fn resource(
         self: &Arc<Self>,
         request: Request<Incoming>,
+        peer: &Peer,
         path: request::ResourcePath,
         query: Query,
         user: Arc<User>,
@@ -228,39 +234,44 @@ impl App {
                 false => not_found_page(),
             };
         };
-        let (parts, body) = request.into_parts();
         let mut call = Call {
             resource,
             path,
-            method: parts.method,
+            method: request.method().clone(),
             query,
-            headers: parts.headers,
+            headers: request.headers().clone(),
             body: Bytes::new(),
             user,
             warnings: Warnings::default(),
         };
         let labels = labels(&call);
         let started = Instant::now();
-        let outcome = if call.is_watch() {
-            self.watch(&call, class).await
+        let outcome = if proxy::travels(resource, call.path.subresource.as_deref()) {
+            // As long as it takes, and without a seat: upstream's long-running requests have none.
+            let luggage = Luggage::of(request, peer.address.ip());
+            self.api.travel(&call, luggage).await
+        } else if call.is_watch() {
+            self.watch(&call, class).await.map(response)
         } else {
+            let body = request.into_body();
             let limit = match call.verb() {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,
             };
-            match crate::deadline::asked(&call.query).ok().flatten() {
+            let reply = match crate::deadline::asked(&call.query).ok().flatten() {
                 Some(asked) => self.detached(&call, body, class, limit, asked).await,
                 None => in_time(limit, self.answer(&mut call, body, class)).await,
-            }
+            };
+            reply.map(response)
         };
         let code = outcome
             .as_ref()
-            .map_or_else(|e| e.code, |r| r.code)
+            .map_or_else(|e| e.code, |r| r.status())
             .as_u16();
         self.metrics
             .finished(&labels, code, started.elapsed().as_secs_f64());
         let mut answer = match outcome {
-            Ok(reply) => response(reply),
+            Ok(answer) => answer,
             Err(error) => error_response(&error, &call.headers, call.query.get("pretty")),
         };
         warn(answer.headers_mut(), &call.warnings.take());
@@ -356,6 +367,7 @@ impl Drop for Counted {
 
 fn labels(call: &Call) -> RequestLabels {
     let verb = match call.verb() {
+        _ if proxy::travels(call.resource, call.path.subresource.as_deref()) => "CONNECT",
         "get" => "GET",
         "list" => "LIST",
         "watch" => "WATCH",

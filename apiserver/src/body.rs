@@ -9,6 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::Stream;
 use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 
 /// A response body.
 pub(crate) enum Body {
@@ -18,6 +19,8 @@ pub(crate) enum Body {
     Chunks(Box<dyn Iterator<Item = Bytes> + Send>),
     /// A watch.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// Another server's answer, passed on as it comes; ends as it ends, well or not.
+    Passed(Incoming),
 }
 
 impl std::fmt::Debug for Body {
@@ -26,6 +29,7 @@ impl std::fmt::Debug for Body {
             Body::Whole(_) => "Whole",
             Body::Chunks(_) => "Chunks",
             Body::Stream(_) => "Stream",
+            Body::Passed(_) => "Passed",
         })
     }
 }
@@ -60,7 +64,7 @@ impl Body {
         match self {
             Body::Whole(bytes) => bytes.as_ref().is_some_and(|b| b.len() > 128 * 1024),
             Body::Chunks(_) => true,
-            Body::Stream(_) => false,
+            Body::Stream(_) | Body::Passed(_) => false,
         }
     }
 
@@ -84,7 +88,7 @@ impl Body {
         let chunks: Box<dyn Iterator<Item = Bytes> + Send> = match self {
             Body::Whole(bytes) => Box::new(bytes.into_iter()),
             Body::Chunks(chunks) => chunks,
-            Body::Stream(_) => return self,
+            Body::Stream(_) | Body::Passed(_) => return self,
         };
         Body::Chunks(Box::new(Gzip {
             chunks,
@@ -123,7 +127,7 @@ impl Iterator for Gzip {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = hyper::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -136,12 +140,17 @@ impl http_body::Body for Body {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
             },
+            Body::Passed(incoming) => return Pin::new(incoming).poll_frame(context),
         };
         Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Whole(None))
+        match self {
+            Body::Whole(bytes) => bytes.is_none(),
+            Body::Passed(incoming) => incoming.is_end_stream(),
+            _ => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -149,6 +158,7 @@ impl http_body::Body for Body {
             Body::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
+            Body::Passed(incoming) => incoming.size_hint(),
             _ => SizeHint::default(),
         }
     }

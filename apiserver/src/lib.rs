@@ -3,7 +3,8 @@
 //! ```text
 //!  TLS, HTTP        server ─► app ─► pages (discovery, OpenAPI, health, metrics)
 //!  at the door                 ├───── authentication, impersonation, authorization, turns
-//!                               └──► rest (verbs) ─► admission ─► store
+//!                               ├──► rest (verbs) ─► admission ─► store
+//!                               └──► proxy ─► outbound, egress ─► kubelets, pods, services
 //!  reads                              └─► list, watch ◄── cache ◄── one watch on the store
 //!  bytes            negotiate, codec (in), view (out), stored (between)
 //! ```
@@ -20,12 +21,14 @@ mod bodies;
 mod body;
 mod boot;
 mod cache;
+mod callers;
 mod clock;
 mod codec;
 mod collection;
 mod compaction;
 mod deadline;
 mod discovery;
+mod egress;
 mod escalation;
 mod eviction;
 mod fetch;
@@ -36,7 +39,9 @@ mod in_place;
 mod list;
 mod metrics;
 mod negotiate;
+mod outbound;
 mod pages;
+mod proxy;
 mod reload;
 mod request;
 mod rest;
@@ -67,7 +72,7 @@ pub use clock::Clock;
 pub use reload::Reload;
 pub use tls::Error as TlsError;
 
-use settings::{Access, KeyPairFiles};
+use settings::{Access, Callers, KeyPairFiles, Outbound};
 
 /// What a server needs to know.
 #[derive(Debug)]
@@ -78,6 +83,10 @@ pub struct Config {
     pub certificate: KeyPairFiles,
     /// Who may come in and what they may do.
     pub access: Access,
+    /// From where they may come.
+    pub callers: Callers,
+    /// How kubelets, pods and services are reached.
+    pub outbound: Outbound,
     /// The address that clients and the `kubernetes` service are told.
     pub advertise: SocketAddr,
     /// Virtual IPs of services.
@@ -95,6 +104,7 @@ pub struct Server {
     app: Arc<app::App>,
     listener: TcpListener,
     door: Arc<tls::FrontDoor>,
+    callers: Callers,
     reload: Arc<Reload>,
     trust: signal::Sender<()>,
     ready: signal::Sender<bool>,
@@ -126,6 +136,9 @@ pub enum Error {
     /// Admission plugins that do not exist, or that are both on and off.
     #[error("{0}")]
     Admission(String),
+    /// The file that says which traffic takes a tunnel cannot be used.
+    #[error("{0}")]
+    Egress(String),
     /// The objects every cluster needs cannot be made.
     #[error("cannot create the objects every cluster has: {0}")]
     Boot(String),
@@ -165,6 +178,7 @@ impl Server {
             admission: admission::Chain::new(&plugins),
             authenticator,
             authorizer,
+            outbound: Arc::new(outbound::Outbound::open(config.outbound)?),
             shutdown: stop.subscribe(),
         });
         let discovery = discovery::Discovery::new(&config.advertise.to_string());
@@ -182,6 +196,7 @@ impl Server {
             app,
             listener,
             door,
+            callers: config.callers,
             reload,
             trust,
             ready,
@@ -227,6 +242,7 @@ impl Server {
             Arc::clone(&self.app),
             self.listener,
             self.door,
+            self.callers,
             stop,
         ));
         let booted = boot::run(&api, self.advertise, &self.app.access.authentication)
@@ -262,6 +278,7 @@ fn reloadable(
         front.reload().map_err(|e| e.to_string())
     });
     app.api.authenticator.reload(&reload);
+    app.api.outbound.reload(&reload);
     let authentication = &app.access.authentication;
     let proxies = authentication.request_header.iter();
     let authorities: Vec<_> = (authentication.client_ca_file.iter().cloned())

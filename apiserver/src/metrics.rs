@@ -193,6 +193,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Publishes what somebody else counts.
+    pub(crate) fn publish(mut self, register: impl FnOnce(&mut Registry)) -> Metrics {
+        register(&mut self.registry);
+        self
+    }
+
     /// Counts a finished request.
     pub(crate) fn finished(&self, labels: &RequestLabels, code: u16, seconds: f64) {
         let RequestLabels {

@@ -38,6 +38,7 @@ use crate::clock::Clock;
 use crate::codec::Expected;
 use crate::collection::Collection;
 use crate::negotiate::Offer;
+use crate::outbound::Outbound;
 use crate::request::{Query, ResourcePath, WriteOptions};
 use crate::services::Services;
 use crate::status::{ApiError, Result};
@@ -63,6 +64,8 @@ pub(crate) struct Api {
     pub(crate) authenticator: Arc<Authenticator>,
     /// Who may do what.
     pub(crate) authorizer: Authorizer,
+    /// How nodes, pods and services are reached.
+    pub(crate) outbound: Arc<Outbound>,
     /// Turns true when the server stops.
     pub(crate) shutdown: tokio::sync::watch::Receiver<bool>,
 }

@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::gather::Gather;
 use crate::identity::Peer;
 use crate::in_place::InPlace;
+use crate::settings::Callers;
 use crate::tls::FrontDoor;
 
 /// A peer that does not finish its handshake or its headers in this time is let go.
@@ -36,12 +37,16 @@ pub(crate) async fn serve(
     app: Arc<App>,
     listener: TcpListener,
     door: Arc<FrontDoor>,
+    callers: Callers,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
+                Ok((_, address)) if !callers.may_knock(address.ip()) => {
+                    tracing::debug!(%address, "a connection from an address that is not let in");
+                }
                 Ok((stream, address)) => {
                     let (app, tls, stop) = (Arc::clone(&app), door.acceptor(), stop.clone());
                     connections.spawn(connection(app, (stream, address), tls, stop));

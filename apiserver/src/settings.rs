@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 /// The issuer of service account tokens unless another one is named.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -198,6 +200,55 @@ pub struct Access {
     pub proxy_client: Option<KeyPairFiles>,
     /// Certificates of the cluster whose expiry is a metric: name and file.
     pub reported_certificates: Vec<(String, PathBuf)>,
+}
+
+/// How the server reaches kubelets, pods and services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outbound {
+    /// `--egress-selector-config-file`: which traffic takes a tunnel; all is direct without it.
+    pub egress_selector_config_file: Option<PathBuf>,
+    /// `--kubelet-client-certificate` and `--kubelet-client-key`: who we are to kubelets.
+    pub kubelet_client: Option<KeyPairFiles>,
+    /// `--kubelet-certificate-authority`: CAs of kubelets; without it their certificates are not checked.
+    pub kubelet_authority_file: Option<PathBuf>,
+    /// `--kubelet-preferred-address-types`.
+    pub kubelet_preferred_address_types: Vec<String>,
+}
+
+impl Outbound {
+    /// Upstream's order of the kinds of addresses that a node has.
+    pub const PREFERRED_ADDRESS_TYPES: [&'static str; 5] = [
+        "Hostname",
+        "InternalDNS",
+        "InternalIP",
+        "ExternalDNS",
+        "ExternalIP",
+    ];
+}
+
+impl Default for Outbound {
+    fn default() -> Outbound {
+        Outbound {
+            egress_selector_config_file: None,
+            kubelet_client: None,
+            kubelet_authority_file: None,
+            kubelet_preferred_address_types: Outbound::PREFERRED_ADDRESS_TYPES
+                .map(str::to_owned)
+                .to_vec(),
+        }
+    }
+}
+
+/// From where connections are taken at all. Loopback always is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Callers {
+    /// From everywhere.
+    #[default]
+    Anybody,
+    /// From these addresses.
+    Ranges(Vec<IpNet>),
+    /// From private networks: a private cluster.
+    PrivateNetworks,
 }
 
 #[cfg(test)]

@@ -8,14 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::WantsClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, DistinguishedName, RootCertStore,
+    ServerConfig, SignatureScheme, WantsVerifier,
+};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -112,13 +116,8 @@ fn configuration(
         let verifier = AnyHolder::new(client_authorities, &provider)?;
         builder.with_client_cert_verifier(Arc::new(verifier))
     };
-    let key = PrivateKeyDer::from_pem_file(&pair.key).map_err(|e| Error::File {
-        path: pair.key.clone(),
-        what: "private key",
-        cause: e.to_string(),
-    })?;
     let mut config = builder
-        .with_single_cert(certificates(&pair.certificate)?, key)
+        .with_single_cert(certificates(&pair.certificate)?, private_key(&pair.key)?)
         .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -138,6 +137,112 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
         return Err(empty("there is no CERTIFICATE block in it".into()));
     }
     Ok(found)
+}
+
+/// TLS towards servers of these CAs, the host's own without any, with a certificate of ours or none.
+pub(crate) fn client(
+    authority: Option<&Path>,
+    own: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    match authority {
+        Some(file) => {
+            for certificate in certificates(file)? {
+                roots.add(certificate).map_err(|e| Error::File {
+                    path: file.to_owned(),
+                    what: "usable CA",
+                    cause: e.to_string(),
+                })?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    with_own(client_builder().with_root_certificates(roots), own)
+}
+
+/// TLS towards servers that need not prove who they are, as upstream does to pods and services.
+pub(crate) fn unverified_client(own: Option<(&Path, &Path)>) -> Result<ClientConfig, Error> {
+    let verifier = Arc::new(AnyServer(
+        client_builder()
+            .crypto_provider()
+            .signature_verification_algorithms,
+    ));
+    let builder = client_builder()
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    with_own(builder, own)
+}
+
+fn client_builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites of every version")
+}
+
+fn with_own(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    own: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, Error> {
+    let Some((certificate, key)) = own else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates(certificate)?;
+    builder
+        .with_client_auth_cert(chain, private_key(key)?)
+        .map_err(|cause| Error::Pair {
+            path: certificate.to_owned(),
+            cause,
+        })
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_file(path).map_err(|e| Error::File {
+        path: path.to_owned(),
+        what: "private key",
+        cause: e.to_string(),
+    })
+}
+
+/// Believes whichever server answers, if it holds the key of its certificate.
+#[derive(Debug)]
+struct AnyServer(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }
 
 /// Believes whoever holds the key of the certificate they show, for the time being.

@@ -9,6 +9,7 @@ mod report;
 mod roles;
 mod sample;
 mod servers;
+mod tunnels;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,20 @@ use crate::measure::Machine;
 use crate::report::{Report, Upstream};
 use crate::servers::Kind;
 
-/// Measure a Kyanite release build, and upstream's API server and etcd in the same run.
+/// Measure a Kyanite release build, and upstream's programs in the same run.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Cli {
+    /// What this program is when it measures itself.
+    #[command(subcommand)]
+    relay: Option<tunnels::relay::Relay>,
     /// The `kyanite` program to measure
-    #[arg(long, value_name = "FILE")]
-    kyanite: PathBuf,
-    /// Directory with upstream's `kube-apiserver` and `etcd`; without it only ours is run
+    #[arg(long, value_name = "FILE", required = true)]
+    kyanite: Option<PathBuf>,
+    /// Measure only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Directory with upstream's `kube-apiserver`, `etcd`, `proxy-server` and `proxy-agent`; without it only ours is run
     #[arg(long, env = "UPSTREAM_BIN", value_name = "DIR")]
     upstream_bin: Option<PathBuf>,
     /// Where the servers write; on a disk, or syncing costs nothing
@@ -40,27 +48,68 @@ struct Cli {
     json: bool,
 }
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The API server
+    Api,
+    /// Tunnels to nodes
+    Tunnels,
+}
+
 // One thread: the generator shall leave the rest of the machine to the server.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let cli = Cli::parse();
-    let report = tokio::select! {
-        report = measure(&cli) => report?,
+    if let Some(relay) = cli.relay {
+        return tunnels::relay::run(relay).await;
+    }
+    let (api, tunnels) = tokio::select! {
+        reports = measure(&cli) => reports?,
         // Leaving here ends the servers and removes their data.
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     };
     let text = match cli.json {
-        true => serde_json::to_string_pretty(&report.json())?,
-        false => report.text(),
+        true => {
+            let (api, tunnels) = (api.map(|r| r.json()), tunnels.map(|r| r.json()));
+            serde_json::to_string_pretty(&serde_json::json!({"api": api, "tunnels": tunnels}))?
+        }
+        false => {
+            let parts = [api.map(|r| r.text()), tunnels.map(|r| r.text())];
+            parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+        }
     };
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
-async fn measure(cli: &Cli) -> Result<Report> {
+async fn measure(cli: &Cli) -> Result<(Option<Report>, Option<tunnels::Report>)> {
     std::fs::create_dir_all(&cli.dir)?;
+    let api = match cli.only {
+        Some(Part::Tunnels) => None,
+        _ => Some(measure_api(cli).await?),
+    };
+    let tunnels = match cli.only {
+        Some(Part::Api) => None,
+        _ => Some(measure_tunnels(cli).await.context("tunnels")?),
+    };
+    Ok((api, tunnels))
+}
+
+async fn measure_tunnels(cli: &Cli) -> Result<tunnels::Report> {
+    let size = if cli.quick {
+        tunnels::QUICK
+    } else {
+        tunnels::FULL
+    };
+    let say = |route: &str| progress("tunnels", route);
+    let kyanite = cli.kyanite.as_deref().context("no --kyanite")?;
+    tunnels::run(kyanite, cli.upstream_bin.as_deref(), &cli.dir, size, say).await
+}
+
+async fn measure_api(cli: &Cli) -> Result<Report> {
     let size = if cli.quick { load::QUICK } else { load::FULL };
     let machine = Machine::look(&cli.dir).await?;
-    let ours = Kind::Ours(cli.kyanite.clone());
+    let ours = Kind::Ours(cli.kyanite.clone().context("no --kyanite")?);
     let ours = load::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await;
     let upstream = match &cli.upstream_bin {
         Some(programs) => Some(upstream(programs, cli, size).await.context("upstream")?),

@@ -23,7 +23,7 @@ pub(crate) struct Pki {
 pub(crate) const READER: &str = "bench-reader";
 
 impl Pki {
-    /// Writes ca.crt, server.crt, server.key, accounts.key and accounts.pub into the directory.
+    /// Writes ca.crt, server.crt, server.key, client.crt, client.key, accounts.key and accounts.pub into the directory.
     pub(crate) fn make(dir: &Path) -> Result<Pki> {
         let ca = CertifiedIssuer::self_signed(authority(), KeyPair::generate()?)?;
         let (server_key, client_key) = (KeyPair::generate()?, KeyPair::generate()?);
@@ -34,6 +34,8 @@ impl Pki {
             ("ca.crt", ca.pem()),
             ("server.crt", server.pem()),
             ("server.key", server_key.serialize_pem()),
+            ("client.crt", client.pem()),
+            ("client.key", client_key.serialize_pem()),
             ("accounts.key", accounts.serialize_pem()),
             ("accounts.pub", accounts.public_key_pem()),
         ];

@@ -8,7 +8,7 @@ use crate::roles;
 
 /// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Better {
+pub(crate) enum Better {
     More,
     Less,
 }
@@ -51,10 +51,15 @@ impl Row {
     }
 
     fn ratio(&self, ours: f64, theirs: f64) -> f64 {
-        match self.better {
-            Better::More => ours / theirs,
-            Better::Less => theirs / ours,
-        }
+        ratio(self.better, ours, theirs)
+    }
+}
+
+/// How many times better ours is.
+pub(crate) fn ratio(better: Better, ours: f64, theirs: f64) -> f64 {
+    match better {
+        Better::More => ours / theirs,
+        Better::Less => theirs / ours,
     }
 }
 
@@ -107,7 +112,8 @@ impl Report {
             Some(_) => "upstream",
             None => "upstream, not run here",
         };
-        let header = ["measure", "ours", theirs, "ratio", "goal", ""].map(str::to_owned);
+        let header = ["measure", "ours", theirs, "ratio", "goal", ""];
+        let header = header.map(str::to_owned).to_vec();
         let mut lines = vec![header];
         lines.extend(rows().iter().map(|row| self.cells(row)));
         format!("{}\n{}", aligned(&lines), self.method().join("\n"))
@@ -124,7 +130,7 @@ impl Report {
             "method": self.method()})
     }
 
-    fn cells(&self, row: &Row) -> [String; 6] {
+    fn cells(&self, row: &Row) -> Vec<String> {
         let (ours, theirs) = (self.ours(row), self.theirs(row));
         let ratio = theirs.map(|theirs| row.ratio(ours, theirs));
         let verdict = match (ratio, row.goal) {
@@ -132,7 +138,7 @@ impl Report {
             (Some(_), Some(_)) => "missed",
             _ => "",
         };
-        [
+        vec![
             row.name.to_owned(),
             with_unit(ours, row.unit),
             theirs.map_or_else(String::new, |value| with_unit(value, row.unit)),
@@ -207,12 +213,16 @@ impl Report {
     }
 }
 
-// The first and the last column read from the left, numbers from the right.
-fn aligned(lines: &[[String; 6]]) -> String {
+/// A table whose first and last columns read from the left, and its numbers from the right.
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| lines.iter().map(|l| l[column].len()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for [name, numbers @ .., verdict] in lines {
+    for line in lines {
+        let [name, numbers @ .., verdict] = line.as_slice() else {
+            continue;
+        };
         text.push_str(&format!("{name:<0$}", widths[0]));
         for (number, width) in numbers.iter().zip(&widths[1..]) {
             text.push_str(&format!("   {number:>width$}"));
@@ -224,7 +234,7 @@ fn aligned(lines: &[[String; 6]]) -> String {
     text
 }
 
-fn with_unit(value: f64, unit: &str) -> String {
+pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     let digits = if value >= 100.0 {
         0
     } else if value >= 10.0 {

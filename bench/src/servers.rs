@@ -92,7 +92,8 @@ impl Server {
     }
 }
 
-async fn end(child: &mut Child) -> Result<()> {
+/// Asks a process to end, and makes it if it does not.
+pub(crate) async fn end(child: &mut Child) -> Result<()> {
     let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let pid = pid.context("the server ended under load")?;
     kill_process(pid, Signal::TERM)?;
@@ -193,7 +194,8 @@ fn apiserver_command(programs: &Path, dir: &Path, etcd_url: &str, port: u16) -> 
     command
 }
 
-fn spawn(mut command: Command, log: &Path) -> Result<Child> {
+/// Starts a program that ends with us, with its output in a file.
+pub(crate) fn spawn(mut command: Command, log: &Path) -> Result<Child> {
     let program = command.as_std().get_program().to_owned();
     let log = File::create(log)?;
     command
@@ -214,7 +216,11 @@ async fn ready(child: &mut Child, access: &Access) -> Result<()> {
     Ok(())
 }
 
-async fn until<T>(child: &mut Child, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+/// Tries again until it works, while the program runs.
+pub(crate) async fn until<T>(
+    child: &mut Child,
+    mut attempt: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
     let deadline = Instant::now() + START_LIMIT;
     loop {
         match attempt().await {
@@ -230,7 +236,7 @@ async fn until<T>(child: &mut Child, mut attempt: impl AsyncFnMut() -> Result<T>
 }
 
 // Held together so that they differ; free again when this returns.
-fn free_ports() -> Result<[u16; 3]> {
+pub(crate) fn free_ports() -> Result<[u16; 3]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let held = [listen()?, listen()?, listen()?];
     let mut ports = [0; 3];

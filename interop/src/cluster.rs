@@ -2,11 +2,12 @@
 
 mod commands;
 
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::kubectl::Kubectl;
 use crate::outcome::Missing;
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) manager: Option<Whose>,
     /// Binds pods to nodes.
     pub(crate) scheduler: Option<Whose>,
+    /// Carries what the API server has to say to nodes: a konnectivity server and its agent.
+    pub(crate) tunnel: Option<Whose>,
 }
 
 impl Plan {
@@ -43,6 +46,7 @@ impl Plan {
             store: whose,
             manager: None,
             scheduler: None,
+            tunnel: None,
         }
     }
 }
@@ -52,6 +56,7 @@ pub(crate) struct Cluster<'a> {
     _scheduler: Option<Process>,
     manager: Option<Process>,
     api_server: Option<Process>,
+    tunnel: Option<Tunnel>,
     etcd: Option<Process>,
     /// As administrator.
     pub(crate) kubectl: Kubectl,
@@ -61,6 +66,12 @@ pub(crate) struct Cluster<'a> {
     pub(crate) ports: Ports,
 }
 
+struct Tunnel {
+    // The agent ends first.
+    agent: Option<Process>,
+    server: Process,
+}
+
 /// Where the parts listen, on loopback.
 pub(crate) struct Ports {
     pub(crate) api_server: u16,
@@ -68,6 +79,8 @@ pub(crate) struct Ports {
     etcd_peer: u16,
     manager: u16,
     scheduler: u16,
+    /// The konnectivity server's for agents, admin and health; the agent's for admin and health.
+    tunnel: [u16; 5],
     /// For one more program that a scenario starts.
     pub(crate) other: u16,
 }
@@ -83,6 +96,7 @@ impl<'a> Cluster<'a> {
             _scheduler: None,
             manager: None,
             api_server: None,
+            tunnel: None,
             etcd: None,
             kubectl,
             programs,
@@ -93,6 +107,10 @@ impl<'a> Cluster<'a> {
         if plan.store == Whose::Theirs {
             cluster.start_etcd()?;
         }
+        cluster.tunnel = plan
+            .tunnel
+            .map(|whose| cluster.start_tunnel(whose))
+            .transpose()?;
         cluster.start_api_server(plan.api_server)?;
         cluster.manager = plan
             .manager
@@ -127,7 +145,18 @@ impl<'a> Cluster<'a> {
             &mut self.api_server,
             &mut self.etcd,
         ];
-        parts.into_iter().flatten().try_for_each(Process::check)
+        parts.into_iter().flatten().try_for_each(Process::check)?;
+        match &mut self.tunnel {
+            Some(tunnel) => tunnel.server.check(),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the agent of the tunnel: nothing leads to the nodes any more.
+    pub(crate) fn cut_tunnel(&mut self) {
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.agent = None;
+        }
     }
 
     fn start_etcd(&mut self) -> Result<()> {
@@ -140,6 +169,30 @@ impl<'a> Cluster<'a> {
         })?;
         self.etcd = Some(process);
         Ok(())
+    }
+
+    fn start_tunnel(&self, whose: Whose) -> Result<Tunnel> {
+        let mut command = self.role(whose, "konnectivity-server", "proxy-server")?;
+        command.args(commands::tunnel_server(self));
+        let mut server = Process::start("konnectivity-server", self.dir, &mut command)?;
+        commands::write_egress(self)?;
+        let mut command = self.role(whose, "konnectivity-agent", "proxy-agent")?;
+        command.args(commands::tunnel_agent(self));
+        let agent = Process::start("konnectivity-agent", self.dir, &mut command)?;
+        let health = self.ports.tunnel[2];
+        eventually("the tunnel stands", || {
+            server.check()?;
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, health))?;
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            ensure!(answer.contains(" 200 "), "its health is {answer:?}");
+            Ok(())
+        })?;
+        Ok(Tunnel {
+            agent: Some(agent),
+            server,
+        })
     }
 
     fn start_api_server(&mut self, whose: Whose) -> Result<()> {
@@ -193,7 +246,7 @@ impl<'a> Cluster<'a> {
 impl Ports {
     // Held together so that they differ; free again when this returns.
     fn free() -> Result<Ports> {
-        let held = (0..6)
+        let held = (0..11)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .collect::<std::io::Result<Vec<_>>>()?;
         let port = |n: usize| held[n].local_addr().map(|address| address.port());
@@ -204,6 +257,7 @@ impl Ports {
             manager: port(3)?,
             scheduler: port(4)?,
             other: port(5)?,
+            tunnel: [port(6)?, port(7)?, port(8)?, port(9)?, port(10)?],
         })
     }
 }

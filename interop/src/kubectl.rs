@@ -13,6 +13,7 @@ pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: PathBuf,
+    settings: Vec<(&'static str, &'static str)>,
 }
 
 impl Kubectl {
@@ -21,6 +22,7 @@ impl Kubectl {
             program,
             kubeconfig,
             home: home.to_owned(),
+            settings: Vec::new(),
         }
     }
 
@@ -78,11 +80,21 @@ impl Kubectl {
         }
     }
 
-    fn command(&self) -> Command {
+    /// The same kubectl with these variables in its environment.
+    pub(crate) fn with_settings(&self, settings: &[(&'static str, &'static str)]) -> Kubectl {
+        Kubectl {
+            settings: settings.to_vec(),
+            ..self.clone()
+        }
+    }
+
+    /// A command that the caller runs.
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("HOME", &self.home);
+            .env("HOME", &self.home)
+            .envs(self.settings.iter().copied());
         command
     }
 }

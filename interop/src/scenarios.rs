@@ -6,4 +6,5 @@ pub(crate) mod helm;
 pub(crate) mod kubectl;
 pub(crate) mod kubelet;
 pub(crate) mod store;
+mod streams;
 pub(crate) mod workloads;

@@ -39,7 +39,7 @@ pub(crate) struct Row {
     scenario: fn(&mut Cluster<'_>, Sides) -> Result<()>,
 }
 
-pub(crate) const ROWS: [Row; 8] = [
+pub(crate) const ROWS: [Row; 9] = [
     Row {
         contract: "API server ← kubectl",
         about: "create, get, explain, three kinds of patch, apply (from the client and from the server, with a \
@@ -80,9 +80,23 @@ pub(crate) const ROWS: [Row; 8] = [
     },
     Row {
         contract: "API server ← kubelet, running a pod",
-        about: "the same kubelet registers its node and runs a pod to its end",
+        about: "the same kubelet registers its node and runs a pod to its end; a second pod is looked into: logs, exec (with input, \
+                errors and exit codes) and port-forward, over WebSockets and over SPDY; the kubelet through nodes/proxy",
         plan: their_kubelet,
         scenario: |cluster, _| kubelet::runs_a_pod(cluster),
+    },
+    Row {
+        contract: "API server → konnectivity",
+        about: "the same, with a konnectivity server and agent between the API server and the kubelet (gRPC over a Unix \
+                socket): logs, exec, port-forward, nodes/proxy; nothing once the agent has gone",
+        plan: |(server, tunnel)| {
+            Ok(Some(Plan {
+                manager: Some(server),
+                tunnel: Some(tunnel),
+                ..Plan::server(server)
+            }))
+        },
+        scenario: |cluster, _| kubelet::is_reached_by_tunnel(cluster),
     },
     Row {
         contract: "store ← API server",

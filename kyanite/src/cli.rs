@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod controller_manager;
 pub(crate) mod konnectivity;
+pub(crate) mod network;
 pub(crate) mod node_controller;
 
 use std::ffi::OsString;
@@ -117,6 +118,9 @@ pub(crate) struct Up {
         value_name = "NAMES"
     )]
     pub(crate) controllers: Vec<String>,
+    /// An EgressSelectorConfiguration: which traffic to nodes takes a tunnel [default: all is direct]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) egress_selector_config_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Tell the parent process about stages on standard output
@@ -136,6 +140,8 @@ pub(crate) struct Serving {
     /// How much history is kept for watches and pages: between one and two of this
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION", alias = "compaction-interval")]
     pub(crate) etcd_compaction_interval: std::time::Duration,
+    #[command(flatten)]
+    pub(crate) front_door: network::FrontDoor,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }
@@ -201,6 +207,8 @@ pub(crate) struct Apiserver {
     pub(crate) cert_dir: PathBuf,
     #[command(flatten)]
     pub(crate) access: access::Access,
+    #[command(flatten)]
+    pub(crate) nodes: network::Nodes,
     /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED), value_name = "IP")]
     pub(crate) bind_address: IpAddr,

@@ -26,48 +26,12 @@ impl Api {
             ("scale", _) => self.scale(call, verb).await,
             ("binding", _) => self.bind(call, call.path.name()).await,
             ("eviction", _) => self.evict(call).await,
-            ("attach" | "exec" | "portforward" | "log" | "proxy", _) => {
-                self.reach_node(call, name).await
-            }
             ("token", _) => self.issue_token(call).await,
             (_, "get") => self.get(call).await,
             (_, "update") => self.update(call, name).await,
             (_, "patch") => self.patch(call, name).await,
             _ => Err(ApiError::method_not_allowed()),
         }
-    }
-
-    // What travels to a node. There is no route yet, but a pod without a node has its answers.
-    async fn reach_node(&self, call: &Call, name: &str) -> Result<Reply> {
-        if name != "log" {
-            crate::admission::connect(self, call, name).await?;
-        }
-        let object = self
-            .must_fetch(call.resource, call.namespace(), call.path.name())
-            .await?
-            .value();
-        let is_pod = call.resource.kind == "Pod";
-        if is_pod
-            && object["spec"]["nodeName"]
-                .as_str()
-                .unwrap_or_default()
-                .is_empty()
-        {
-            if name == "log" {
-                let view = call.view_of(Offer::Documents)?;
-                let mut reply = Reply::new(StatusCode::OK, &view, "".into());
-                reply.content_type = "text/plain";
-                return Ok(reply);
-            }
-            let pod = call.path.name();
-            return Err(ApiError::bad_request(format!(
-                "pod {pod} does not have a host assigned"
-            )));
-        }
-        Err(ApiError::unavailable(format!(
-            "{}/{name} needs a connection to the node, and this server has no route to nodes yet",
-            call.resource.plural
-        )))
     }
 
     pub(super) fn decode_as(

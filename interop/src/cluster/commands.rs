@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use serde_json::json;
 
 use super::{Cluster, Whose};
 
@@ -42,7 +43,7 @@ pub(super) fn api_server(cluster: &Cluster<'_>, embedded_store: bool) -> Vec<Str
             format!("http://127.0.0.1:{}", cluster.ports.etcd),
         )
     };
-    flags([
+    let mut all = flags([
         store,
         ("bind-address", "127.0.0.1".into()),
         // Upstream does not let the `kubernetes` service point at loopback; nothing is sent there.
@@ -69,6 +70,63 @@ pub(super) fn api_server(cluster: &Cluster<'_>, embedded_store: bool) -> Vec<Str
         ("authorization-mode", "Node,RBAC".into()),
         ("enable-admission-plugins", "NodeRestriction".into()),
         ("enable-bootstrap-token-auth", "true".into()),
+        ("kubelet-client-certificate", pki("admin.crt")),
+        ("kubelet-client-key", pki("admin.key")),
+        // The node's name means nothing to this machine's resolver.
+        ("kubelet-preferred-address-types", "InternalIP".into()),
+    ]);
+    let egress = cluster.dir.join(EGRESS);
+    if egress.exists() {
+        all.extend(flags([("egress-selector-config-file", shown(egress))]));
+    }
+    all
+}
+
+const EGRESS: &str = "egress.json";
+
+fn tunnel_socket(cluster: &Cluster<'_>) -> PathBuf {
+    cluster.dir.join("tunnel.sock")
+}
+
+/// Tells the API server to take the tunnel.
+pub(super) fn write_egress(cluster: &Cluster<'_>) -> Result<()> {
+    let uds = json!({"udsName": tunnel_socket(cluster)});
+    let connection = json!({"proxyProtocol": "GRPC", "transport": {"uds": uds}});
+    let selections = json!([{"name": "cluster", "connection": connection}]);
+    let file = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+                      "egressSelections": selections});
+    Ok(std::fs::write(cluster.dir.join(EGRESS), file.to_string())?)
+}
+
+pub(super) fn tunnel_server(cluster: &Cluster<'_>) -> Vec<String> {
+    let pki = |name: &str| shown(cluster.pki.file(name));
+    let [agents, admin, health, ..] = cluster.ports.tunnel;
+    flags([
+        ("uds-name", shown(tunnel_socket(cluster))),
+        ("mode", "grpc".into()),
+        ("server-port", "0".into()),
+        ("agent-port", agents.to_string()),
+        ("agent-bind-address", "127.0.0.1".into()),
+        ("admin-port", admin.to_string()),
+        ("health-port", health.to_string()),
+        ("health-bind-address", "127.0.0.1".into()),
+        ("cluster-cert", pki("server.crt")),
+        ("cluster-key", pki("server.key")),
+        ("cluster-ca-cert", pki("ca.crt")),
+    ])
+}
+
+pub(super) fn tunnel_agent(cluster: &Cluster<'_>) -> Vec<String> {
+    let pki = |name: &str| shown(cluster.pki.file(name));
+    let [server, _, _, admin, health] = cluster.ports.tunnel;
+    flags([
+        ("proxy-server-host", "127.0.0.1".into()),
+        ("proxy-server-port", server.to_string()),
+        ("admin-server-port", admin.to_string()),
+        ("health-server-port", health.to_string()),
+        ("ca-cert", pki("ca.crt")),
+        ("agent-cert", pki("admin.crt")),
+        ("agent-key", pki("admin.key")),
     ])
 }
 

@@ -1,13 +1,16 @@
 //! A kubelet that joins with nothing but a token.
 
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::controllers::allow_joining;
+use super::streams;
 use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
 use crate::pki::write_private;
 use crate::process::Process;
 use crate::runtime::{IMAGE, Runtime};
@@ -44,8 +47,32 @@ pub(crate) fn joins(cluster: &mut Cluster<'_>) -> Result<()> {
     Ok(())
 }
 
-/// From the token to a pod that has ended well.
+/// From the token to a pod that has ended well, and one that can be looked into while it runs.
 pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
+    with_a_node(cluster, |cluster, running| {
+        runs_to_its_end(&cluster.kubectl, running)?;
+        streams::run(&cluster.kubectl, NODE)
+    })
+}
+
+/// The same pod looked into through a tunnel, and out of sight once that is cut.
+pub(crate) fn is_reached_by_tunnel(cluster: &mut Cluster<'_>) -> Result<()> {
+    with_a_node(cluster, |cluster, _| {
+        streams::run(&cluster.kubectl, NODE)?;
+        cluster.cut_tunnel();
+        eventually("nothing leads to the node", || {
+            let health = format!("get --raw /api/v1/nodes/{NODE}/proxy/healthz");
+            cluster
+                .kubectl
+                .refused(&health, "error trying to reach service")
+        })
+    })
+}
+
+fn with_a_node(
+    cluster: &mut Cluster<'_>,
+    work: impl FnOnce(&mut Cluster<'_>, &mut Process) -> Result<()>,
+) -> Result<()> {
     let runtime = Runtime::start(
         cluster.programs.containerd(),
         cluster.subdirectory("containerd")?,
@@ -59,6 +86,10 @@ pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
         let path = "{.status.conditions[?(@.type==\"Ready\")].status}";
         kubectl.expect("get node interop-node", path, "True")
     })?;
+    work(cluster, &mut running)
+}
+
+fn runs_to_its_end(kubectl: &Kubectl, running: &mut Process) -> Result<()> {
     kubectl.with_input("create -f -", &pod().to_string())?;
     eventually("the pod has ended well", || {
         running.check()?;
@@ -66,6 +97,18 @@ pub(crate) fn runs_a_pod(cluster: &mut Cluster<'_>) -> Result<()> {
     })?;
     // The kubelet takes everything down that it had set up for the pod, and then the object.
     kubectl.run("delete pod once --timeout=60s").map(drop)
+}
+
+// Upstream lets no kubelet be at loopback, so it listens at the address that this machine has towards others. Choosing
+// it sends nothing.
+fn own_address() -> Result<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // An address of the documentation range: only the route to it matters.
+    let routed = socket.connect((Ipv4Addr::new(198, 51, 100, 1), 9));
+    let address = routed.and_then(|()| socket.local_addr());
+    Ok(address
+        .context("this machine has no address but loopback")?
+        .ip())
 }
 
 // No scheduler runs here, so the pod names its node.
@@ -77,6 +120,9 @@ fn pod() -> serde_json::Value {
                                  "command": ["/busybox", "true"]}]},
     })
 }
+
+/// The name of the node.
+const NODE: &str = "interop-node";
 
 struct Kubelet {
     dir: PathBuf,
@@ -94,7 +140,7 @@ impl Kubelet {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": format!("unix://{}", socket.display()),
             "authentication": {"x509": {"clientCAFile": cluster.pki.file("ca.crt")}},
-            "address": "127.0.0.1", "port": cluster.ports.other, "healthzPort": 0,
+            "address": own_address()?, "port": cluster.ports.other, "healthzPort": 0,
             "cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
             "podLogsDir": dir.join("logs"), "volumePluginDir": dir.join("plugins"),
             // One that renews its certificate asks for the first in the background, and would end for want of a

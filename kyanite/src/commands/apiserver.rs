@@ -43,7 +43,15 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
     let mut access = access::of_flags(&flags.access)?;
     access.reported_certificates = vec![("apiserver".into(), certificate.certificate.clone())];
     let advertise = SocketAddr::new(advertise, port);
-    let config = serve::config(&flags.serving, store, certificate, advertise, access);
+    let outbound = flags.nodes.outbound();
+    let config = serve::config(
+        &flags.serving,
+        store,
+        certificate,
+        advertise,
+        access,
+        outbound,
+    );
     let (_ready, served) = Server::build(config, listener)
         .await?
         .run(serve::told_to_stop());

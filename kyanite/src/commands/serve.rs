@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ::apiserver::settings::{Access, KeyPairFiles};
+use ::apiserver::settings::{Access, KeyPairFiles, Outbound};
 use ::apiserver::{Clock, Config};
 use ::store::Store;
 use tokio::net::TcpListener;
@@ -54,11 +54,14 @@ pub(super) fn config(
     certificate: KeyPairFiles,
     advertise: SocketAddr,
     access: Access,
+    outbound: Outbound,
 ) -> Config {
     Config {
         store,
         certificate,
         access,
+        callers: serving.front_door.callers(),
+        outbound,
         advertise,
         service_cidr: serving.service_cluster_ip_range,
         event_ttl: serving.event_ttl,

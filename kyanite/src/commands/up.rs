@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use ::apiserver::Server;
-use ::apiserver::settings::KeyPairFiles;
+use ::apiserver::settings::{KeyPairFiles, Outbound};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
 use serde_json::{Value, json};
@@ -86,9 +86,19 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
         "--bind-address",
         &up.bind_address.to_string(),
     ]);
-    if let Some(file) = &up.kubeconfig {
-        command.arg("--kubeconfig").arg(file);
+    let files = [
+        ("--kubeconfig", &up.kubeconfig),
+        (
+            "--egress-selector-config-file",
+            &up.egress_selector_config_file,
+        ),
+    ];
+    for (flag, file) in files {
+        if let Some(file) = file {
+            command.arg(flag).arg(file);
+        }
     }
+    command.args(up.serving.front_door.flags());
     command.arg(format!("--controllers={}", up.controllers.join(",")));
     let serving = &up.serving;
     command.args([
@@ -205,7 +215,14 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         key: pki.server().key,
     };
     let access = access::of_cluster(&pki);
-    let config = serve::config(&up.serving, store.clone(), certificate, advertise, access);
+    let config = serve::config(
+        &up.serving,
+        store.clone(),
+        certificate,
+        advertise,
+        access,
+        outbound(&up, &pki),
+    );
     let server = Server::build(config, listener).await?;
     let url = format!("https://{advertise}");
     let controllers = roles::controllers(&url, &pki, &up.controllers)?;
@@ -243,6 +260,22 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
     let _ = std::fs::remove_file(dir.socket());
     Ok(outcome?)
+}
+
+// Node names mean nothing to this machine's resolver, so kubelets are reached by address.
+fn outbound(up: &Up, pki: &Pki) -> Outbound {
+    let client = pki.leaf("apiserver-kubelet-client");
+    Outbound {
+        egress_selector_config_file: up.egress_selector_config_file.clone(),
+        kubelet_client: Some(KeyPairFiles {
+            certificate: client.cert,
+            key: client.key,
+        }),
+        kubelet_preferred_address_types: ["InternalIP", "ExternalIP", "Hostname"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Outbound::default()
+    }
 }
 
 fn runs_already(dir: &DataDir) -> Result<Failure> {

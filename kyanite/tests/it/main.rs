@@ -3,11 +3,13 @@
 //! Every test starts a server of its own on a free port in a temporary directory; see [`harness`].
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod by_tunnel;
 mod certs;
 mod controllers;
 mod crash;
 mod escalation;
 mod fair_shares;
+mod front_door;
 mod harness;
 mod hostile;
 mod hostile_credentials;
@@ -24,6 +26,7 @@ mod model;
 mod namespace_policies;
 mod node_bootstrap;
 mod node_controller;
+mod nodes;
 mod oidc;
 mod on_etcd;
 mod provision;

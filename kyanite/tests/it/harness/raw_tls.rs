@@ -42,6 +42,27 @@ impl RawConnection {
         self.stream.flush().await
     }
 
+    /// Sends nothing more.
+    pub(crate) async fn finish(&mut self) {
+        self.stream.shutdown().await.expect("the server is there");
+    }
+
+    /// Sends all of it, and gives as much of what comes back.
+    pub(crate) async fn echoed(self, bytes: &[u8]) -> Vec<u8> {
+        let (mut reader, mut writer) = tokio::io::split(self.stream);
+        let mut back = vec![0; bytes.len()];
+        let send = async {
+            writer.write_all(bytes).await?;
+            writer.flush().await
+        };
+        let both = async { tokio::try_join!(send, reader.read_exact(&mut back)) };
+        let ended = tokio::time::timeout(PATIENCE, both).await;
+        ended
+            .expect("an echo in time")
+            .expect("the stream stays open");
+        back
+    }
+
     /// Reads until the text is there or the server closes; gives everything read.
     pub(crate) async fn read_until(&mut self, text: &str) -> String {
         let mut seen = Vec::new();

@@ -10,11 +10,17 @@ use kube::config::Kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::net::TcpStream;
 
-use super::server::{KYANITE, client_of};
+use super::server::{KYANITE, client_of, exchange};
 use super::{eventually_async, find_program, skip};
 
 /// A process that ends with the test.
-struct Process(Child);
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn new(child: Child) -> Process {
+        Process(child)
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -193,6 +199,21 @@ impl Replica {
             port,
             client,
         }
+    }
+
+    /// `GET path`: status code and body.
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        let request = http::Request::get(path).body(Vec::new());
+        let answer = exchange(&self.client, request.expect("a legal request")).await;
+        answer.expect("the server answers")
+    }
+
+    /// `POST path`: status code and body.
+    pub(crate) async fn post(&self, path: &str, body: &serde_json::Value) -> (u16, String) {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(body.to_string().into_bytes());
+        let answer = exchange(&self.client, request.expect("a legal request")).await;
+        answer.expect("the server answers")
     }
 
     /// A client with a bearer token.

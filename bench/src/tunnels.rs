@@ -1,0 +1,87 @@
+//! Tunnels to nodes: the same load over plain loopback, over a naive relay of the same hops, and over
+//! konnectivity, ours and upstream's.
+
+mod load;
+pub(crate) mod relay;
+mod report;
+mod routes;
+mod sink;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+pub(crate) use report::Report;
+
+use load::Measures;
+use routes::{Front, Route, Way, Whose};
+use sink::Sink;
+
+/// How much of each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) upload: u64,
+    pub(crate) download: u64,
+    pub(crate) streams: u32,
+    pub(crate) round_trips: u32,
+    pub(crate) dials_alone: u32,
+    pub(crate) dials_together: u32,
+    pub(crate) tunnels: u32,
+}
+
+const MIB: u64 = 1 << 20;
+
+/// What the goals are stated for.
+pub(crate) const FULL: Size = Size {
+    upload: 300 * MIB,
+    download: 200 * MIB,
+    streams: 100,
+    round_trips: 5_000,
+    dials_alone: 800,
+    dials_together: 2_000,
+    tunnels: 1_000,
+};
+
+/// A look at whether everything works.
+pub(crate) const QUICK: Size = Size {
+    upload: 30 * MIB,
+    download: 20 * MIB,
+    streams: 20,
+    round_trips: 500,
+    dials_alone: 80,
+    dials_together: 200,
+    tunnels: 100,
+};
+
+/// Runs the load over every route there is here.
+pub(crate) async fn run(
+    kyanite: &Path,
+    upstream: Option<&Path>,
+    dir: &Path,
+    size: Size,
+    say: impl Fn(&str),
+) -> Result<Report> {
+    let mut ways = vec![Way::Loopback, Way::Relay];
+    let theirs = upstream.filter(|programs| routes::are_there(programs));
+    for front in [Front::HttpConnect, Front::Grpc] {
+        ways.push(Way::Tunnel(Whose::Ours(kyanite.to_owned()), front));
+        ways.extend(theirs.map(|programs| Way::Tunnel(Whose::Theirs(programs.to_owned()), front)));
+    }
+    let mut measured = Vec::new();
+    for way in ways {
+        let name = way.name();
+        say(&name);
+        let measures = one(&way, dir, size).await.with_context(|| name.clone())?;
+        measured.push((way, measures));
+    }
+    Ok(Report::new(size, measured))
+}
+
+async fn one(way: &Way, dir: &Path, size: Size) -> Result<Measures> {
+    let dir = tempfile::TempDir::with_prefix_in("tunnels-", dir)?;
+    let sink = Sink::start()?;
+    let route = Route::open(way, dir.path(), sink.address).await?;
+    let measures = load::run(&route, size).await?;
+    route.close().await?;
+    Ok(measures)
+}

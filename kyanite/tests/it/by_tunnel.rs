@@ -1,0 +1,274 @@
+//! A node that nothing but a konnectivity tunnel leads to.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    INSIDE, KYANITE, LOG, Namespace, Pki, Process, RawConnection, Server, ServerOptions, StandIn,
+    eventually,
+};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A konnectivity server and its agent inside a namespace: only the server's socket leads out.
+struct Tunnel {
+    _server: Process,
+    agent: Option<Process>,
+}
+
+impl Tunnel {
+    fn start(namespace: &Namespace, pki: &Pki, dir: &std::path::Path, mode: &str) -> Tunnel {
+        let file = |name: &str| pki.path(name).display().to_string();
+        let socket = dir.join("tunnel.sock");
+        let start = |role: &str, flags: &[String]| {
+            let mut command = namespace.command(KYANITE);
+            command.arg(role).args(flags).stdin(Stdio::null());
+            Process::new(command.spawn().expect("the built binary can be started"))
+        };
+        let server = start(
+            "konnectivity-server",
+            &[
+                format!("--uds-name={}", socket.display()),
+                format!("--mode={mode}"),
+                "--server-port=0".into(),
+                "--agent-port=8132".into(),
+                "--admin-port=8133".into(),
+                "--health-port=8134".into(),
+                format!("--cluster-cert={}", file("server.crt")),
+                format!("--cluster-key={}", file("server.key")),
+                format!("--cluster-ca-cert={}", file("ca.crt")),
+            ],
+        );
+        let agent = start(
+            "konnectivity-agent",
+            &[
+                "--proxy-server-host=127.0.0.1".into(),
+                "--proxy-server-port=8132".into(),
+                "--admin-server-port=8135".into(),
+                "--health-server-port=8136".into(),
+                format!("--ca-cert={}", file("ca.crt")),
+                format!("--agent-cert={}", file("admin.crt")),
+                format!("--agent-key={}", file("admin.key")),
+            ],
+        );
+        eventually("the tunnel's server listens", || {
+            socket.exists().then_some(()).ok_or("no socket".into())
+        });
+        Tunnel {
+            _server: server,
+            agent: Some(agent),
+        }
+    }
+}
+
+struct Cluster {
+    server: Server,
+    tunnel: Tunnel,
+    _kubelet: StandIn,
+    web: StandIn,
+    _dir: tempfile::TempDir,
+    // Last: everything inside has ended by then.
+    _namespace: Namespace,
+}
+
+/// A cluster whose only node and only pod are inside a namespace; nothing on a machine without namespaces.
+fn cluster(protocol: &str, mode: &str) -> Option<Cluster> {
+    let namespace = Namespace::make()?;
+    let (dir, pki) = (tempfile::tempdir().unwrap(), Pki::new());
+    let tunnel = Tunnel::start(&namespace, &pki, dir.path(), mode);
+    let file = dir.path().join("egress.json");
+    let connection = json!({"proxyProtocol": protocol,
+                            "transport": {"uds": {"udsName": dir.path().join("tunnel.sock")}}});
+    let selections = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+                            "egressSelections": [{"name": "cluster", "connection": connection}]});
+    std::fs::write(&file, selections.to_string()).unwrap();
+    let flag = format!("--egress-selector-config-file={}", file.display());
+    let server = Server::start_with(ServerOptions {
+        flags: vec![flag.leak()],
+    });
+    let authority = std::fs::read(server.home().join("data/pki/ca.crt")).unwrap();
+    let (kubelet, web) = server.block_on(async {
+        let kubelet = StandIn::kubelet(namespace.listen(), &pki, &authority);
+        (kubelet, StandIn::pod(namespace.listen()))
+    });
+    let cluster = Cluster {
+        server,
+        tunnel,
+        _kubelet: kubelet,
+        web,
+        _dir: dir,
+        _namespace: namespace,
+    };
+    cluster.fill();
+    Some(cluster)
+}
+
+impl Cluster {
+    fn fill(&self) {
+        let admin = self.server.admin();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+            "status": {"addresses": [{"type": "InternalIP", "address": INSIDE}],
+                       "daemonEndpoints": {"kubeletEndpoint": {"Port": self._kubelet.port}}}});
+        admin.post("/api/v1/nodes", &node).ok();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"nodeName": "n", "automountServiceAccountToken": false,
+                     "containers": [{"name": "main", "image": "x", "ports": [{"containerPort": self.web.port}]}]}});
+        eventually("the pod can be made", || {
+            let answer = admin.post(PODS, &pod);
+            (answer.code == 201)
+                .then_some(())
+                .ok_or(format!("{:#}", answer.body))
+        });
+        let status = json!({"status": {"podIP": INSIDE, "podIPs": [{"ip": INSIDE}]}});
+        admin.patch(&format!("{PODS}/p/status"), &status).ok();
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"ports": [{"port": 80, "name": "web", "targetPort": self.web.port}]}});
+        admin
+            .post("/api/v1/namespaces/default/services", &service)
+            .ok();
+        let target = json!({"kind": "Pod", "name": "p", "namespace": "default"});
+        let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "s"},
+            "subsets": [{"addresses": [{"ip": INSIDE, "targetRef": target}],
+                         "ports": [{"name": "web", "port": self.web.port}]}]});
+        admin
+            .post("/api/v1/namespaces/default/endpoints", &endpoints)
+            .ok();
+    }
+
+    /// What a server inside was asked, once the tunnel stands.
+    fn told(&self, path: &str) -> Value {
+        eventually("the tunnel stands", || {
+            let answer = self.server.admin().get(path);
+            (answer.code == 200)
+                .then_some(answer.body.clone())
+                .ok_or(format!("{:#}", answer.body))
+        })
+    }
+}
+
+fn everything_reaches_the_node(cluster: &Cluster) {
+    let admin = cluster.server.admin();
+    let told = cluster.told("/api/v1/nodes/n/proxy/metrics/cadvisor?a=b%20c");
+    let head = told["head"].as_str().unwrap().to_lowercase();
+    assert!(
+        head.starts_with("get /metrics/cadvisor?a=b%20c http/1.1\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("x-forwarded-uri: /api/v1/nodes/n/proxy/metrics/cadvisor\r\n"),
+        "{head}"
+    );
+    assert!(head.contains("x-forwarded-for: 127.0.0.1\r\n"), "{head}");
+    assert_eq!(admin.get(&format!("{PODS}/p/log")).ok(), LOG);
+    let body = json!({"some": "body"});
+    let told = admin.put(&format!("{PODS}/p/proxy/a"), &body).ok();
+    assert!(
+        told["head"]
+            .as_str()
+            .unwrap()
+            .starts_with("PUT /a HTTP/1.1\r\n"),
+        "{told:#}"
+    );
+    assert_eq!(told["body"], body.to_string());
+    for name in ["s:80", "s:web", "http:s:web"] {
+        let told = admin
+            .get(&format!(
+                "/api/v1/namespaces/default/services/{name}/proxy/x/y/"
+            ))
+            .ok();
+        assert!(
+            told["head"]
+                .as_str()
+                .unwrap()
+                .starts_with("GET /x/y/ HTTP/1.1\r\n"),
+            "{told:#}"
+        );
+    }
+}
+
+fn pages_and_redirects_are_rewritten(cluster: &Cluster) {
+    let base = "/api/v1/namespaces/default/services/s:web/proxy";
+    let raw = |target: &str| {
+        let ask = format!("GET {target} HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n");
+        cluster.server.block_on(async {
+            let mut connection = RawConnection::open(&cluster.server).await;
+            connection.write(ask.as_bytes()).await.unwrap();
+            connection.read_until("the end of it all").await
+        })
+    };
+    let page = raw(&format!("{base}/page"));
+    assert!(
+        page.ends_with(&format!("<a href=\"{base}/other\">x</a>")),
+        "{page}"
+    );
+    let moved = raw(&format!("{base}/moved"));
+    assert!(
+        moved.contains(&format!("location: {base}/elsewhere?a=1\r\n")),
+        "{moved}"
+    );
+    let root = raw(&format!("{base}?q=1"));
+    assert!(root.starts_with("HTTP/1.1 301"), "{root}");
+    assert!(
+        root.contains(&format!("location: {base}/?q=1\r\n")),
+        "{root}"
+    );
+    let answer = raw(&format!("{base}/x"));
+    assert!(!answer.contains("access-control-allow-origin"), "{answer}");
+}
+
+fn streams_pass_by(cluster: &Cluster) {
+    let targets = [
+        format!("{PODS}/p/exec?command=cat&stdin=true"),
+        format!("{PODS}/p/portforward"),
+        format!("{PODS}/p/proxy/socket"),
+    ];
+    for target in targets {
+        cluster.server.block_on(async {
+            let mut stream = RawConnection::open(&cluster.server).await;
+            let ask = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+            stream.write(ask.as_bytes()).await.unwrap();
+            let head = stream.read_until("\r\n\r\n").await;
+            assert!(head.starts_with("HTTP/1.1 101"), "{target}: {head}");
+            let large = "0123456789abcdef".repeat(64 * 1024) + "the last of it";
+            let back = stream.echoed(large.as_bytes()).await;
+            assert!(back == large.as_bytes(), "{target}: {} of {} bytes", back.len(), large.len());
+        });
+    }
+}
+
+fn without_its_agent_the_node_is_out_of_reach(mut cluster: Cluster) {
+    cluster.tunnel.agent = None;
+    let gone = eventually("the tunnel is gone", || {
+        let answer = cluster.server.admin().get("/api/v1/nodes/n/proxy/healthz");
+        (answer.code == 503)
+            .then_some(answer.body)
+            .ok_or("still there".into())
+    });
+    let said = gone["message"].as_str().unwrap();
+    assert!(
+        said.starts_with("error trying to reach service: "),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_node_is_reached_through_its_tunnel_by_http_connect() {
+    let Some(cluster) = cluster("HTTPConnect", "http-connect") else {
+        return;
+    };
+    everything_reaches_the_node(&cluster);
+    pages_and_redirects_are_rewritten(&cluster);
+    streams_pass_by(&cluster);
+    without_its_agent_the_node_is_out_of_reach(cluster);
+}
+
+#[test]
+fn a_node_is_reached_through_its_tunnel_by_grpc() {
+    let Some(cluster) = cluster("GRPC", "grpc") else {
+        return;
+    };
+    everything_reaches_the_node(&cluster);
+    streams_pass_by(&cluster);
+    without_its_agent_the_node_is_out_of_reach(cluster);
+}
