@@ -31,11 +31,13 @@ pub(super) fn written(wanted: &WrittenFile) -> Result<(), Error> {
     let path = &wanted.path;
     make_parent(path)?;
     write(path, wanted.mode, &wanted.content, wanted.append)?;
-    let Some((user, group)) = wanted.owner.as_ref() else {
-        return Ok(());
+    let (user, group) = match &wanted.owner {
+        None => (0, 0),
+        Some((user, group)) => (
+            number(user, "/etc/passwd").map_err(Error::file("find the owner of", path))?,
+            number(group, "/etc/group").map_err(Error::file("find the group of", path))?,
+        ),
     };
-    let user = number(user, "/etc/passwd").map_err(Error::file("find the owner of", path))?;
-    let group = number(group, "/etc/group").map_err(Error::file("find the group of", path))?;
     chown(path, Some(user), Some(group)).map_err(Error::file("change the owner of", path))
 }
 

@@ -38,11 +38,14 @@ pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), String> {
         .stderr(log)
         .spawn()
         .map_err(|e| format!("cannot start the supervisor: {e}"))?;
-    match said(&mut supervisor) {
-        Ok(word) if word == STARTED => Ok(()),
-        Ok(reason) if reason.is_empty() => Err("its supervisor died".to_owned()),
-        Ok(reason) | Err(reason) => Err(reason),
-    }
+    let reason = match said(&mut supervisor) {
+        Ok(word) if word == STARTED => return Ok(()),
+        Ok(reason) if reason.is_empty() => "its supervisor died".to_owned(),
+        Ok(reason) | Err(reason) => reason,
+    };
+    // It takes away what it had made.
+    let _ = supervisor.wait();
+    Err(reason)
 }
 
 /// What a supervisor says of a machine that has started; anything else is the reason why not.

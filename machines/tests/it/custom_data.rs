@@ -26,6 +26,8 @@ write_files:
     config
 - path: /opt/config
   append: true
+  permissions: '0600'
+  owner: nobody:nogroup
   content: !!binary bW9yZQo=
 runcmd:
 - echo command >> /opt/command
