@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod controller_manager;
+pub(crate) mod machine;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -52,6 +53,15 @@ pub(crate) enum Command {
     /// Make, list and remove the tokens that nodes join with
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Boot, enter and power off machines of namespaces on this host (needs root)
+    #[command(subcommand)]
+    Machine(machine::MachineCommand),
+    /// What starts a machine and watches it
+    #[command(hide = true)]
+    MachineLauncher {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
 }
 
 /// Where everything lives.

@@ -5,19 +5,25 @@ mod apiserver;
 mod certs;
 mod controller_manager;
 mod down;
+mod machine;
 mod serve;
 mod status;
 mod store;
 mod token;
 mod up;
 
+use std::process::ExitCode;
+
 use crate::cli::{Cli, Command};
 use crate::exit::{Code, Failure, Result};
 use crate::printer::Printer;
 
-/// Runs the command that was asked for.
-pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
+/// Runs the command that was asked for, and says how to exit when it went well.
+pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<ExitCode> {
     match cli.command {
+        // Before any thread is started: the launcher changes namespaces of this process.
+        Command::MachineLauncher { arguments } => return Ok(machine::launcher(&arguments)),
+        Command::Machine(command) => return machine::run(command, printer),
         Command::Up(up) if up.foreground => runtime()?.block_on(up::foreground(up, *printer)),
         Command::Up(up) => up::background(&up, printer),
         Command::Down(down) => down::run(&down, printer),
@@ -27,7 +33,8 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<()> {
         Command::Store(command) => store::run(command, printer),
         Command::Certs(command) => certs::run(command, printer),
         Command::Token(command) => runtime()?.block_on(token::run(command, printer)),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -23,7 +23,7 @@ fn main() -> std::process::ExitCode {
     let cli = cli::Cli::parse();
     let printer = printer::Printer::new(cli.output);
     match commands::run(cli, &printer) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             printer.failure(&failure);
             failure.code.into()

@@ -18,9 +18,9 @@ use super::{devices, lay, settings};
 use crate::custom_data::CustomData;
 use crate::{Bind, Error, Spec, guest};
 
-/// Directories that containerd and the kubelet fill: outside the overlay, because an overlay cannot be the
-/// upper layer of another.
-const PLAIN: [&str; 2] = ["var/lib/containerd", "var/lib/kubelet"];
+/// Directories of the machine's own, outside the overlay: an overlay cannot be the upper layer of another, as
+/// containerd and the kubelet need it, and people's homes on the host are none of the machine's business.
+const PLAIN: [&str; 4] = ["home", "root", "var/lib/containerd", "var/lib/kubelet"];
 
 /// Where systemd is, in the order of preference.
 pub(crate) const SYSTEMD: [&str; 2] = ["/lib/systemd/systemd", "/usr/lib/systemd/systemd"];
