@@ -3,9 +3,12 @@
 pub(crate) mod access;
 pub(crate) mod controller_manager;
 pub(crate) mod machine;
+pub(crate) mod node_controller;
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
@@ -21,6 +24,25 @@ pub(crate) struct Cli {
     pub(crate) output: Output,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Reads the command line. Called by the name of a program that it stands in for, it is that program, and wrong
+/// usage ends with that program's code. An error is the code to end with; what is wrong has been said.
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, ExitCode> {
+    let mut args: Vec<OsString> = args.collect();
+    let stands_in = args.first().is_some_and(node_controller::is_its_name);
+    if stands_in {
+        args.insert(1, "node-controller".into());
+    }
+    Cli::try_parse_from(args).map_err(|error| {
+        // A terminal that has gone away is no reason to fail otherwise.
+        let _ = error.print();
+        match error.exit_code() {
+            2 if stands_in => exit::Code::Failure.into(),
+            2 => exit::Code::Usage.into(),
+            _ => ExitCode::SUCCESS,
+        }
+    })
 }
 
 /// Who reads the results.
@@ -44,6 +66,9 @@ pub(crate) enum Command {
     Apiserver(Box<Apiserver>),
     /// Run the controllers alone, with upstream's flags
     ControllerManager(controller_manager::ControllerManager),
+    /// Make this machine a node, as aks-node-controller does
+    #[command(subcommand)]
+    NodeController(node_controller::NodeController),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),
@@ -60,7 +85,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     MachineLauncher {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<std::ffi::OsString>,
+        arguments: Vec<OsString>,
     },
 }
 

@@ -13,14 +13,15 @@ mod pki;
 mod printer;
 mod stages;
 
-use clap::Parser as _;
-
 // Returns memory after bursts, which the system allocator keeps.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let printer = printer::Printer::new(cli.output);
     match commands::run(cli, &printer) {
         Ok(code) => code,

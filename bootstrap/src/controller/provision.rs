@@ -1,0 +1,297 @@
+//! `provision`: from a configuration file to a node, and a result in every case.
+
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::log::{Level, Log};
+use super::reporter::Reporter;
+use super::{lock, paths};
+use crate::config::{self, Configuration};
+use crate::engine::{Engine, Failure, Report, Step, Stop};
+use crate::host::Host;
+use crate::result::{BootTimes, CONTROLLER_ERROR, CseStatus, Ending};
+
+/// How long a run may take when the configuration does not say, or says nonsense.
+const DEFAULT_DEADLINE: i32 = 900;
+/// The longest deadline that is believed.
+const LONGEST_DEADLINE: i32 = 21_600;
+/// Steps at once. Most of them wait for the disk, for systemd or for the network.
+const WORKERS: usize = 8;
+
+/// The steps that a configuration asks for.
+pub type StepsFor<'a> = dyn Fn(&Configuration) -> Vec<Step> + Sync + 'a;
+
+/// A run of the node controller.
+pub struct Provision<'a> {
+    /// The machine.
+    pub host: &'a dyn Host,
+    /// The configuration file, on the machine that runs this program.
+    pub config: PathBuf,
+    /// What to do.
+    pub steps: &'a StepsFor<'a>,
+    /// Ends the run early.
+    pub stop: Stop,
+    /// Where lines go.
+    pub log: &'a Log<'a>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The exit code of the process: the step's, or 1 for errors of the controller itself.
+    pub exit: u8,
+    /// What went wrong and what to do, if something did.
+    pub failure: Option<Failure>,
+}
+
+impl Provision<'_> {
+    /// Runs, and leaves a result whatever happens, unless another run is under way.
+    pub fn run(&self) -> Ended {
+        let lock = match lock::take(self.host.files()) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => {
+                return self.refuse(Failure::new(
+                    "another run of the node controller is under way",
+                    "follow it with `aks-node-controller status --follow`",
+                ));
+            }
+            Err(e) => return self.refuse(Failure::file("lock", Path::new(paths::LOCK), &e)),
+        };
+        let start = self.host.now();
+        let begin = self.host.elapsed();
+        self.forget_last_result();
+        let reporter = Reporter::new(self.host, self.log);
+        self.log.line(
+            Level::Info,
+            "aks-node-controller started",
+            &[("config", &self.config.display().to_string())],
+        );
+        reporter
+            .events
+            .send_timed("Provision", Level::Info, "Starting", start);
+        let work = || self.work(&reporter);
+        let (report, bake) =
+            std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                let failure = Failure::permanent(
+                    "the node controller panicked",
+                    "report it with the log of this run",
+                );
+                (not_begun(failure), false)
+            });
+        let boot = BootTimes::ask(self.host, &fresh_stop(&self.stop));
+        let status = CseStatus::new(&Ending {
+            report: &report,
+            transcript: &reporter.transcript(),
+            boot: &boot,
+            start: start.to_zoned(TimeZone::system()),
+            duration: self.host.elapsed().saturating_sub(begin),
+        });
+        self.conclude(&reporter, &report, &status, start);
+        let marker = match bake && report.code() == 0 {
+            true => paths::BASE_PREP_COMPLETE,
+            false => paths::COMPLETE,
+        };
+        let written = self.leave(&status.json(), marker);
+        drop(lock);
+        self.ended(&report, written)
+    }
+
+    fn refuse(&self, failure: Failure) -> Ended {
+        self.log
+            .line(Level::Error, &failure.cause, &[("remedy", &failure.remedy)]);
+        Ended {
+            exit: 1,
+            failure: Some(failure),
+        }
+    }
+
+    /// From here on nobody takes the last run's result for this one's: first the sentinel goes, then what it stands for.
+    fn forget_last_result(&self) {
+        for path in [
+            paths::COMPLETE,
+            paths::VOLATILE_COMPLETE,
+            paths::VOLATILE_RESULT,
+            paths::RESULT,
+        ] {
+            if let Err(e) = self.host.files().remove(Path::new(path)) {
+                self.log.line(
+                    Level::Warn,
+                    "the last result cannot be removed",
+                    &[("path", path), ("error", &e.to_string())],
+                );
+            }
+        }
+    }
+
+    /// Reads the configuration and runs its steps. Also says whether this is the first half of a two-stage bake.
+    fn work(&self, reporter: &Reporter<'_>) -> (Report, bool) {
+        let accepted = match read_config(&self.config) {
+            Ok(accepted) => accepted,
+            Err(failure) => {
+                reporter.begin(&self.config.display().to_string(), &[]);
+                return (not_begun(failure), false);
+            }
+        };
+        for notice in &accepted.notices {
+            let level = match notice {
+                // Upstream's own level for it, which tests of clients look for.
+                config::Notice::Deprecated => Level::Error,
+                config::Notice::LeftOut(_) => Level::Warn,
+            };
+            self.log.line(level, &notice.to_string(), &[]);
+        }
+        let configuration = accepted.configuration;
+        let steps = (self.steps)(&configuration);
+        reporter.begin(&self.config.display().to_string(), &steps);
+        let engine = Engine {
+            host: self.host,
+            state: paths::STATE.into(),
+            stop: self.stop.clone(),
+            watcher: reporter,
+            workers: WORKERS,
+            deadline: run_deadline(&configuration),
+        };
+        (engine.run(&steps), configuration.pre_provision_only)
+    }
+
+    /// Tells everybody how it ended, before the sentinel does.
+    fn conclude(
+        &self,
+        reporter: &Reporter<'_>,
+        report: &Report,
+        status: &CseStatus,
+        start: jiff::Timestamp,
+    ) {
+        let code = status.exit_code.as_str();
+        let level = match &report.failure {
+            None => {
+                self.log.line(
+                    Level::Info,
+                    "aks-node-controller finished successfully.",
+                    &[],
+                );
+                reporter
+                    .events
+                    .send_timed("Provision", Level::Info, "Completed", start);
+                Level::Info
+            }
+            Some(_) => {
+                let attributes = [("exitCode", code), ("error", &status.error)];
+                self.log
+                    .line(Level::Error, "aks-node-controller failed", &attributes);
+                let text = format!(
+                    "aks-node-controller exited with code {code}: {}",
+                    status.error
+                );
+                reporter
+                    .events
+                    .send_timed("Provision", Level::Error, &text, start);
+                Level::Error
+            }
+        };
+        let summary = json!({
+            "ExitCode": code,
+            "E2E": status.exec_duration,
+            "KernelStartTime": status.kernel_start_time,
+            "CloudInitLocalStartTime": status.cloud_init_local_start_time,
+            "CloudInitStartTime": status.cloud_init_start_time,
+            "CloudFinalStartTime": status.cloud_final_start_time,
+            "NetworkDStartTime": status.networkd_start_time,
+            "CSEStartTime": status.cse_start_time,
+            "GuestAgentStartTime": status.guest_agent_start_time,
+            "SystemdSummary": status.systemd_summary,
+            "BootDatapoints": status.boot_datapoints,
+            "ScriptlessMode": "cse_cmd",
+        });
+        reporter
+            .events
+            .send("AKS.CSE.cse_start", level, &summary.to_string(), start);
+        reporter.end(report.code());
+    }
+
+    /// Writes the result, then the sentinel; to memory if the disk takes neither.
+    fn leave(&self, json: &str, marker: &str) -> Result<(), Failure> {
+        let place = |result: &str, marker: &str| {
+            let files = self.host.files();
+            let (result, marker) = (Path::new(result), Path::new(marker));
+            for path in [result, marker] {
+                files.ensure_directory(path.parent().unwrap_or(Path::new("/")), 0o755)?;
+            }
+            files.replace(result, format!("{json}\n").as_bytes(), 0o600)?;
+            files.replace(marker, b"", 0o600)
+        };
+        let Err(error) = place(paths::RESULT, marker) else {
+            return Ok(());
+        };
+        self.log.line(
+            Level::Error,
+            "the result cannot be written",
+            &[("path", paths::RESULT), ("error", &error.to_string())],
+        );
+        place(paths::VOLATILE_RESULT, paths::VOLATILE_COMPLETE)
+            .map_err(|_| Failure::file("write", Path::new(paths::RESULT), &error))
+    }
+
+    fn ended(&self, report: &Report, written: Result<(), Failure>) -> Ended {
+        match (&report.failure, written) {
+            (None, Ok(())) => Ended {
+                exit: 0,
+                failure: None,
+            },
+            (None, Err(failure)) => Ended {
+                exit: 1,
+                failure: Some(failure),
+            },
+            (Some((_, CONTROLLER_ERROR, failure)), _) => Ended {
+                exit: 1,
+                failure: Some(failure.clone()),
+            },
+            (Some((_, code, failure)), _) => Ended {
+                exit: *code,
+                failure: Some(failure.clone()),
+            },
+        }
+    }
+}
+
+/// How long a run may take: `cse_timeout`, if it makes sense.
+pub fn run_deadline(configuration: &Configuration) -> Duration {
+    let sensible = |seconds: &i32| (1..=LONGEST_DEADLINE).contains(seconds);
+    let seconds = configuration.cse_timeout.filter(sensible);
+    let seconds = seconds.unwrap_or(DEFAULT_DEADLINE);
+    Duration::from_secs(u64::try_from(seconds).expect("deadlines are positive"))
+}
+
+fn read_config(path: &Path) -> Result<config::Accepted, Failure> {
+    let text = std::fs::read(path).map_err(|e| {
+        Failure::permanent(
+            format!("open provision file {}: {e}", path.display()),
+            "check that custom data wrote the configuration: see /var/log/cloud-init.log",
+        )
+    })?;
+    config::read(&text).map_err(|e| {
+        Failure::permanent(
+            e.to_string(),
+            format!(
+                "see every problem at once with `aks-node-controller validate {}`",
+                path.display()
+            ),
+        )
+    })
+}
+
+fn not_begun(failure: Failure) -> Report {
+    Report {
+        failure: Some((None, CONTROLLER_ERROR, failure)),
+        ..Report::default()
+    }
+}
+
+/// What comes after a cancelled run is short, and not cancelled with it.
+fn fresh_stop(stop: &Stop) -> Stop {
+    Stop::new().unwrap_or_else(|_| stop.clone())
+}

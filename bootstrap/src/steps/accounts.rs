@@ -1,0 +1,94 @@
+//! People: who may log in, and what they read when they do.
+
+use super::{Changes, observe};
+use crate::config::Configuration;
+use crate::engine::{Change, Check, Failure, Goal, Scene, Unit};
+use crate::host::Command;
+use crate::render::azure::decoded;
+use crate::render::merge::without_public_keys;
+
+const SSHD_CONFIG: &str = "/etc/ssh/sshd_config";
+const SSH_UNITS: [&str; 3] = ["ssh.socket", "ssh.service", "sshd.service"];
+
+/// The administrator's and root's passwords never expire: an expired one locks tools out too.
+pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
+    let admin = match config.linux_admin_username.as_str() {
+        "" => "azureuser",
+        name => name,
+    };
+    let passwd = observe::read_text(scene, "/etc/passwd").unwrap_or_default();
+    let exists = |user: &str| passwd.lines().any(|line| line.split(':').next() == Some(user));
+    // Fields of /etc/shadow: 4 least age, 5 greatest age, 7 grace, 8 end of the account.
+    let wishes = [
+        (admin, vec!["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin], "$4==0 && $5==99999 && $7 $8==\"\""),
+        ("root", vec!["-I", "-1", "-M", "-1", "root"], "$5 $7==\"\""),
+    ];
+    let changes = wishes.into_iter().filter(|(user, ..)| exists(user)).map(|(user, arguments, so)| {
+        let program = format!("$1==user && {so} {{ found=1 }} END {{ exit !found }}");
+        let user_is = format!("user={user}");
+        let check = Command::new("awk", &["-F:", "-v", &user_is, &program, "/etc/shadow"]);
+        let change = Command::new("chage", &arguments);
+        Change::command(format!("let {user} never expire"), Check::Succeeds(check), change)
+    });
+    Ok(changes.collect())
+}
+
+/// Whether nobody may log in over the network.
+pub(super) fn disables_ssh(config: &Configuration) -> bool {
+    config.enable_ssh == Some(false)
+}
+
+/// The socket too: newer Ubuntus start the server only when somebody knocks.
+pub(super) fn disable_ssh(_: &Configuration, scene: &Scene<'_>) -> Changes {
+    let present = SSH_UNITS.into_iter().filter(|unit| observe::has_unit(scene, unit));
+    Ok(present.map(Change::stopped_unit).collect())
+}
+
+/// Whether nobody may log in with a key.
+pub(super) fn refuses_keys(config: &Configuration) -> bool {
+    config.disable_pubkey_auth == Some(true) && !disables_ssh(config)
+}
+
+/// sshd judges the new configuration before it replaces the old one.
+pub(super) fn refuse_keys(_: &Configuration, scene: &Scene<'_>) -> Changes {
+    let present = observe::read_text(scene, SSHD_CONFIG).unwrap_or_default();
+    let wanted = without_public_keys(&present);
+    if wanted != present {
+        let judge = Command::new("/usr/sbin/sshd", &["-t", "-f", "/dev/stdin"]);
+        let verdict = scene.run(&judge.reading(wanted.clone()))?;
+        if !verdict.success() {
+            let cause = format!("sshd refuses its new configuration: {}", verdict.last_words());
+            return Err(Failure::permanent(cause, format!("repair {SSHD_CONFIG} and run again")));
+        }
+    }
+    let unit = if observe::has_unit(scene, "ssh.service") { "ssh.service" } else { "sshd.service" };
+    let reload = Change::Unit(Unit {
+        name: unit.to_owned(),
+        enabled: None,
+        goal: Goal::Running,
+        inputs: vec![SSHD_CONFIG.into()],
+        no_block: false,
+    });
+    Ok(vec![Change::file(SSHD_CONFIG, 0o600, wanted), reload])
+}
+
+/// Whether there is a message of the day.
+pub(super) fn has_motd(config: &Configuration) -> bool {
+    !config.message_of_the_day.is_empty()
+}
+
+/// Ubuntu shows only what its scripts print, so one of them prints the message.
+pub(super) fn motd(config: &Configuration, scene: &Scene<'_>) -> Changes {
+    let Some(text) = decoded(&config.message_of_the_day) else {
+        return Err(Failure::permanent(
+            "`message_of_the_day` is not base64",
+            "encode the text with base64",
+        ));
+    };
+    let mut changes = vec![Change::file("/etc/motd", 0o644, text)];
+    if observe::distribution(scene).is_ubuntu() && scene.host.files().exists("/etc/update-motd.d") {
+        let script = "#!/bin/sh\ncat /etc/motd\n";
+        changes.push(Change::file("/etc/update-motd.d/99-aks-custom-motd", 0o755, script));
+    }
+    Ok(changes)
+}
