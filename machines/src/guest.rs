@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use crate::custom_data::CustomData;
 use crate::{Attachment, File, Spec};
 
-/// What systemd is asked to reach. The host's own targets are not used: they would start the host's services.
+/// What systemd is asked to reach.
 pub(crate) const TARGET: &str = "kyanite-machine.target";
 
 /// Where units of the administrator go; they win over those of packages.
-const UNITS: &str = "/etc/systemd/system";
+pub(crate) const UNITS: &str = "/etc/systemd/system";
 
 /// Where cloud-init keeps what it found, by the paths that people and tools look at.
 const CLOUD: &str = "/var/lib/cloud/instance";
@@ -19,10 +19,12 @@ const CLOUD: &str = "/var/lib/cloud/instance";
 pub(crate) const LAID_DOWN: &str = "/var/lib/cloud/instance/sem/config_write_files";
 
 /// Units of the host that would act on the host's kernel, wait for its hardware or run its network.
-const MASKED: [&str; 31] = [
+const MASKED: [&str; 33] = [
     "blk-availability.service",
+    "console-getty.service",
     "console-setup.service",
     "dev-hugepages.mount",
+    "getty.target",
     "ifupdown-pre.service",
     "keyboard-setup.service",
     "kmod-static-nodes.service",
@@ -52,6 +54,21 @@ const MASKED: [&str; 31] = [
     "systemd-udevd-control.socket",
     "systemd-udevd-kernel.socket",
 ];
+
+/// Generators that would make units of the host's hardware and of its old init scripts.
+const GENERATORS: [&str; 5] = [
+    "systemd-getty-generator",
+    "systemd-gpt-auto-generator",
+    "systemd-hibernate-resume-generator",
+    "systemd-rc-local-generator",
+    "systemd-sysv-generator",
+];
+
+/// Whether this directory below [`UNITS`] says what is enabled. A new machine forgets what the host has enabled
+/// and remembers what it enables itself.
+pub(crate) fn says_what_is_enabled(directory: &str) -> bool {
+    directory.ends_with(".wants") || directory.ends_with(".requires")
+}
 
 /// Something to be laid down in the machine's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,22 +147,25 @@ fn units(spec: &Spec, custom_data: &CustomData) -> Vec<Laid> {
             "/lib/systemd/system/poweroff.target".into(),
         ),
     ];
-    let masks = MASKED
+    let units = MASKED.iter().map(|name| format!("{UNITS}/{name}"));
+    let generators = GENERATORS
         .iter()
-        .map(|name| Laid::Link(format!("{UNITS}/{name}").into(), "/dev/null".into()));
+        .map(|name| format!("/etc/systemd/system-generators/{name}"));
+    let masks = units
+        .chain(generators)
+        .map(|path| Laid::Link(path.into(), "/dev/null".into()));
     laid.extend(masks);
     laid
 }
 
-// `sysinit` is what services need; `basic` would also start the host's timers and sockets.
 fn target(units: &[String]) -> String {
     let units = units.join(" ");
     format!(
         "[Unit]
 Description=A machine with what it was asked to run
-Requires=sysinit.target
-Wants=dbus.socket network-online.target cloud-init.target {units}
-After=sysinit.target network-online.target cloud-init.target {units}
+Requires=multi-user.target
+Wants=network-online.target cloud-init.target {units}
+After=multi-user.target network-online.target cloud-init.target {units}
 AllowIsolate=yes
 "
     )

@@ -223,20 +223,36 @@ fn pivot_into(root: &Path) -> Result<(), Error> {
 }
 
 fn lay_down(spec: &Spec, custom_data: &CustomData) -> Result<(), Error> {
-    let machine_id = machine_id();
-    for laid in guest::files(spec, &machine_id, custom_data) {
+    let first_start = !Path::new(guest::LAID_DOWN).exists();
+    if first_start {
+        enable_nothing()?;
+    }
+    for laid in guest::files(spec, &machine_id(), custom_data) {
         lay::down(&laid)?;
     }
-    if Path::new(guest::LAID_DOWN).exists() {
-        return Ok(());
+    if first_start {
+        for file in guest::programs(spec, custom_data) {
+            lay::file(&file)?;
+        }
+        for file in &custom_data.files {
+            lay::written(file)?;
+        }
+        lay::file(&crate::File::new(guest::LAID_DOWN, ""))?;
     }
-    for file in guest::programs(spec, custom_data) {
-        lay::file(&file)?;
+    Ok(())
+}
+
+fn enable_nothing() -> Result<(), Error> {
+    let units = fs::read_dir(guest::UNITS).into_iter().flatten().flatten();
+    for entry in units.filter(|e| {
+        e.file_name()
+            .to_str()
+            .is_some_and(guest::says_what_is_enabled)
+    }) {
+        let path = entry.path();
+        fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
     }
-    for file in &custom_data.files {
-        lay::written(file)?;
-    }
-    lay::file(&crate::File::new(guest::LAID_DOWN, ""))
+    Ok(())
 }
 
 // Made at the first start and kept on the machine's disk. The host's own is in the layer below.

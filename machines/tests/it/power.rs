@@ -81,12 +81,21 @@ fn a_machine_that_reboots_comes_back() {
         return;
     };
     let before = boot_id(&host, "again").expect("a boot id");
+    let unit =
+        "[Service]\\nExecStart=/bin/sleep 100000\\n[Install]\\nWantedBy=multi-user.target\\n";
+    let enable = format!("printf '{unit}' > /etc/systemd/system/own.service; systemctl enable own");
+    host.must("again", &enable);
     host.must("again", "systemctl reboot");
     eventually("another start", || match boot_id(&host, "again") {
         Ok(now) if now != before => Ok(()),
         other => Err(format!("{other:?}")),
     });
     host.up("again");
+    assert_eq!(
+        host.must("again", "systemctl is-active own"),
+        "active\n",
+        "what it enabled itself"
+    );
 }
 
 #[test]
