@@ -33,9 +33,9 @@ impl Machine {
     /// Whether a tag is set to true. Names and values are compared without case, as upstream
     /// does; unlike there the whole name and the whole value count.
     pub fn is_tagged(&self, name: &str) -> bool {
-        self.tags
-            .iter()
-            .any(|(key, value)| key.eq_ignore_ascii_case(name) && value.eq_ignore_ascii_case("true"))
+        self.tags.iter().any(|(key, value)| {
+            key.eq_ignore_ascii_case(name) && value.eq_ignore_ascii_case("true")
+        })
     }
 
     /// Whether the image brought this unit.
@@ -46,7 +46,9 @@ impl Machine {
     /// Whether containerd reads its configuration in the layout of 2.x. What is not known is
     /// taken for 1.x, as upstream does.
     pub fn has_containerd_2(&self) -> bool {
-        self.containerd.as_ref().is_some_and(|version| version.is_at_least([2, 0, 0]))
+        self.containerd
+            .as_ref()
+            .is_some_and(|version| version.is_at_least([2, 0, 0]))
     }
 }
 
@@ -54,7 +56,9 @@ impl Machine {
 /// off.
 pub fn version_of(word: &str) -> Option<Version> {
     let numbers = word.trim_start_matches('v');
-    let end = numbers.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(numbers.len());
+    let end = numbers
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(numbers.len());
     Version::parse(&numbers[..end])
 }
 
@@ -73,10 +77,19 @@ impl Distribution {
     /// Reads `/etc/os-release`.
     pub fn parse(os_release: &str) -> Self {
         let value = |key: &str| {
-            let line = os_release.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('='));
-            line.unwrap_or_default().trim().trim_matches(['"', '\'']).to_owned()
+            let line = os_release
+                .lines()
+                .find_map(|l| l.strip_prefix(key)?.strip_prefix('='));
+            line.unwrap_or_default()
+                .trim()
+                .trim_matches(['"', '\''])
+                .to_owned()
         };
-        Self { id: value("ID"), version: value("VERSION_ID"), name: value("PRETTY_NAME") }
+        Self {
+            id: value("ID"),
+            version: value("VERSION_ID"),
+            name: value("PRETTY_NAME"),
+        }
     }
 
     /// Whether the steps know it.
@@ -114,12 +127,21 @@ impl Metadata {
     /// Reads the instance document (`/metadata/instance`).
     pub fn parse(document: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(document).ok()?;
-        let interfaces = document["network"]["interface"].as_array().cloned().unwrap_or_default();
+        let interfaces = document["network"]["interface"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let address = |family: &str| {
             let first = interfaces.first()?[family]["ipAddress"].get(0)?;
-            first["privateIpAddress"].as_str().filter(|a| !a.is_empty()).map(str::to_owned)
+            first["privateIpAddress"]
+                .as_str()
+                .filter(|a| !a.is_empty())
+                .map(str::to_owned)
         };
-        let tags = document["compute"]["tagsList"].as_array().cloned().unwrap_or_default();
+        let tags = document["compute"]["tagsList"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let tag = |tag: &Value| Some((text(&tag["name"])?, text(&tag["value"])?));
         Some(Self {
             addresses: ["ipv4", "ipv6"].into_iter().filter_map(address).collect(),
@@ -141,8 +163,13 @@ fn interface(document: &Value) -> Option<Interface> {
         .map(|c| c.to_ascii_lowercase())
         .collect();
     let pairs: Vec<String> = digits.chunks(2).map(|pair| pair.iter().collect()).collect();
-    let ipv6 = document["ipv6"]["ipAddress"].as_array().is_some_and(|list| !list.is_empty());
-    (pairs.len() == 6).then(|| Interface { mac: pairs.join(":"), ipv6 })
+    let ipv6 = document["ipv6"]["ipAddress"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty());
+    (pairs.len() == 6).then(|| Interface {
+        mac: pairs.join(":"),
+        ipv6,
+    })
 }
 
 #[cfg(test)]

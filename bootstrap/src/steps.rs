@@ -149,12 +149,18 @@ pub fn steps(config: &Configuration) -> Vec<Step> {
 fn step(row: &'static Row, config: Arc<Configuration>) -> Step {
     let [attempts, pause, attempt, deadline] = row.patience;
     let attempts = u32::try_from(attempts).expect("attempts in the table are few");
-    let retry = Retry::times(attempts, Duration::from_secs(pause), Duration::from_secs(attempt));
+    let retry = Retry::times(
+        attempts,
+        Duration::from_secs(pause),
+        Duration::from_secs(attempt),
+    );
     let step = match row.act {
         Do(work) => Step::changes(row.name, row.code, move |scene| work(&config, scene)),
         Look(work) => Step::probe(row.name, row.code, move |scene| work(&config, scene)),
     };
-    step.after(row.after).within(Duration::from_secs(deadline)).retrying(retry)
+    step.after(row.after)
+        .within(Duration::from_secs(deadline))
+        .retrying(retry)
 }
 
 #[cfg(test)]

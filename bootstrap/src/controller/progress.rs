@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::wait::Watch;
 use super::{lock, paths};
 use crate::engine::Outcome;
 use crate::host::Host;
@@ -121,6 +122,24 @@ impl Progress {
             return Ok(None);
         };
         Ok(fold(&text, host.now(), lock::held(host.files())))
+    }
+
+    /// Calls `each` whenever there is news, until the run has ended; gives back how. Nothing if there is no run.
+    pub fn follow(
+        host: &dyn Host,
+        mut each: impl FnMut(&Progress),
+    ) -> std::io::Result<Option<Progress>> {
+        let watch = Watch::new(host.files())?;
+        loop {
+            let Some(progress) = Progress::read(host)? else {
+                return Ok(None);
+            };
+            each(&progress);
+            if progress.state != RunState::Running {
+                return Ok(Some(progress));
+            }
+            watch.sleep(Duration::from_secs(1))?;
+        }
     }
 }
 

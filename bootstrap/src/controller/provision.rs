@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
+use super::handover::{forget_last_result, leave, lock_or_refuse};
 use super::log::{Level, Log};
+use super::paths;
 use super::reporter::Reporter;
-use super::{lock, paths};
 use crate::config::{self, Configuration};
 use crate::engine::{Engine, Failure, Report, Step, Stop};
 use crate::host::Host;
@@ -51,19 +52,13 @@ pub struct Ended {
 impl Provision<'_> {
     /// Runs, and leaves a result whatever happens, unless another run is under way.
     pub fn run(&self) -> Ended {
-        let lock = match lock::take(self.host.files()) {
-            Ok(Some(lock)) => lock,
-            Ok(None) => {
-                return self.refuse(Failure::new(
-                    "another run of the node controller is under way",
-                    "follow it with `aks-node-controller status --follow`",
-                ));
-            }
-            Err(e) => return self.refuse(Failure::file("lock", Path::new(paths::LOCK), &e)),
+        let lock = match lock_or_refuse(self.host, self.log) {
+            Ok(lock) => lock,
+            Err(ended) => return ended,
         };
         let start = self.host.now();
         let begin = self.host.elapsed();
-        self.forget_last_result();
+        forget_last_result(self.host, self.log);
         let reporter = Reporter::new(self.host, self.log);
         self.log.line(
             Level::Info,
@@ -95,36 +90,9 @@ impl Provision<'_> {
             true => paths::BASE_PREP_COMPLETE,
             false => paths::COMPLETE,
         };
-        let written = self.leave(&status.json(), marker);
+        let written = leave(self.host, self.log, &status.json(), marker);
         drop(lock);
-        self.ended(&report, written)
-    }
-
-    fn refuse(&self, failure: Failure) -> Ended {
-        self.log
-            .line(Level::Error, &failure.cause, &[("remedy", &failure.remedy)]);
-        Ended {
-            exit: 1,
-            failure: Some(failure),
-        }
-    }
-
-    /// From here on nobody takes the last run's result for this one's: first the sentinel goes, then what it stands for.
-    fn forget_last_result(&self) {
-        for path in [
-            paths::COMPLETE,
-            paths::VOLATILE_COMPLETE,
-            paths::VOLATILE_RESULT,
-            paths::RESULT,
-        ] {
-            if let Err(e) = self.host.files().remove(Path::new(path)) {
-                self.log.line(
-                    Level::Warn,
-                    "the last result cannot be removed",
-                    &[("path", path), ("error", &e.to_string())],
-                );
-            }
-        }
+        ended(&report, written)
     }
 
     /// Reads the configuration and runs its steps. Also says whether this is the first half of a two-stage bake.
@@ -212,50 +180,17 @@ impl Provision<'_> {
             .send("AKS.CSE.cse_start", level, &summary.to_string(), start);
         reporter.end(report.code());
     }
+}
 
-    /// Writes the result, then the sentinel; to memory if the disk takes neither.
-    fn leave(&self, json: &str, marker: &str) -> Result<(), Failure> {
-        let place = |result: &str, marker: &str| {
-            let files = self.host.files();
-            let (result, marker) = (Path::new(result), Path::new(marker));
-            for path in [result, marker] {
-                files.ensure_directory(path.parent().unwrap_or(Path::new("/")), 0o755)?;
-            }
-            files.replace(result, format!("{json}\n").as_bytes(), 0o600)?;
-            files.replace(marker, b"", 0o600)
-        };
-        let Err(error) = place(paths::RESULT, marker) else {
-            return Ok(());
-        };
-        self.log.line(
-            Level::Error,
-            "the result cannot be written",
-            &[("path", paths::RESULT), ("error", &error.to_string())],
-        );
-        place(paths::VOLATILE_RESULT, paths::VOLATILE_COMPLETE)
-            .map_err(|_| Failure::file("write", Path::new(paths::RESULT), &error))
-    }
-
-    fn ended(&self, report: &Report, written: Result<(), Failure>) -> Ended {
-        match (&report.failure, written) {
-            (None, Ok(())) => Ended {
-                exit: 0,
-                failure: None,
-            },
-            (None, Err(failure)) => Ended {
-                exit: 1,
-                failure: Some(failure),
-            },
-            (Some((_, CONTROLLER_ERROR, failure)), _) => Ended {
-                exit: 1,
-                failure: Some(failure.clone()),
-            },
-            (Some((_, code, failure)), _) => Ended {
-                exit: *code,
-                failure: Some(failure.clone()),
-            },
-        }
-    }
+/// The exit code of the process: what could not begin is an error of the controller itself.
+fn ended(report: &Report, written: Result<(), Failure>) -> Ended {
+    let (exit, failure) = match (&report.failure, written) {
+        (None, Ok(())) => (0, None),
+        (None, Err(failure)) => (1, Some(failure)),
+        (Some((None, CONTROLLER_ERROR, failure)), _) => (1, Some(failure.clone())),
+        (Some((_, code, failure)), _) => (*code, Some(failure.clone())),
+    };
+    Ended { exit, failure }
 }
 
 /// How long a run may take: `cse_timeout`, if it makes sense.
@@ -266,7 +201,7 @@ pub fn run_deadline(configuration: &Configuration) -> Duration {
     Duration::from_secs(u64::try_from(seconds).expect("deadlines are positive"))
 }
 
-fn read_config(path: &Path) -> Result<config::Accepted, Failure> {
+pub(super) fn read_config(path: &Path) -> Result<config::Accepted, Failure> {
     let text = std::fs::read(path).map_err(|e| {
         Failure::permanent(
             format!("open provision file {}: {e}", path.display()),

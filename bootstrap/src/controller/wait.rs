@@ -109,22 +109,23 @@ fn died(files: &Files) -> bool {
     files.exists(paths::PROGRESS) && !lock::held(files)
 }
 
-/// Wakes when anything appears where sentinels do.
-struct Watch(rustix::fd::OwnedFd);
+/// Wakes when anything appears or grows where sentinels and progress are.
+pub(super) struct Watch(rustix::fd::OwnedFd);
 
 impl Watch {
-    fn new(files: &Files) -> std::io::Result<Watch> {
+    pub(super) fn new(files: &Files) -> std::io::Result<Watch> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         for directory in [paths::CONTAINERS, paths::VOLATILE] {
             files.ensure_directory(Path::new(directory), 0o755)?;
             let place = files.locate(Path::new(directory));
-            let news = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+            use inotify::WatchFlags;
+            let news = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MODIFY;
             inotify::add_watch(&watch, place, news)?;
         }
         Ok(Watch(watch))
     }
 
-    fn sleep(&self, time: Duration) -> std::io::Result<()> {
+    pub(super) fn sleep(&self, time: Duration) -> std::io::Result<()> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let limit = Timespec::try_from(time).ok();
         match poll(&mut fds, limit.as_ref()) {

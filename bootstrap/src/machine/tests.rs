@@ -56,7 +56,10 @@ fn programs_of_distributions_say_their_version_in_their_own_way() {
 
 #[test]
 fn an_unknown_containerd_is_taken_for_an_old_one() {
-    let machine = |version: &str| Machine { containerd: version_of(version), ..Machine::default() };
+    let machine = |version: &str| Machine {
+        containerd: version_of(version),
+        ..Machine::default()
+    };
     assert!(machine("2.0.0").has_containerd_2());
     assert!(!machine("1.7.27").has_containerd_2());
     assert!(!machine("").has_containerd_2());

@@ -17,7 +17,11 @@ pub fn cloud(config: &Configuration) -> &'static str {
     if is_custom_cloud(config) {
         return "AzureStackCloud";
     }
-    let location = config.cluster_config.location.replace(' ', "").to_lowercase();
+    let location = config
+        .cluster_config
+        .location
+        .replace(' ', "")
+        .to_lowercase();
     match location.as_str() {
         l if l.starts_with("china") => "AzureChinaCloud",
         "germanynortheast" | "germanycentral" => "AzureGermanCloud",
@@ -68,19 +72,38 @@ fn entries(config: &Configuration) -> Vec<(&'static str, Value)> {
         ("vnetName", text(&network.vnet_name)),
         ("vnetResourceGroup", text(&network.vnet_resource_group)),
         ("routeTableName", text(&network.route_table)),
-        ("primaryAvailabilitySetName", text(&cluster.primary_availability_set)),
+        (
+            "primaryAvailabilitySetName",
+            text(&cluster.primary_availability_set),
+        ),
         ("primaryScaleSetName", text(&cluster.primary_scale_set)),
     ];
     entries.extend(throttling(config));
     entries.extend([
-        ("useManagedIdentityExtension", Value::from(auth.use_managed_identity_extension)),
+        (
+            "useManagedIdentityExtension",
+            Value::from(auth.use_managed_identity_extension),
+        ),
         ("userAssignedIdentityID", text(&auth.assigned_identity_id)),
-        ("useInstanceMetadata", Value::from(cluster.use_instance_metadata)),
-        ("loadBalancerSku", text(balancer_sku(balancer.load_balancer_sku))),
-        ("disableOutboundSNAT", Value::from(balancer.disable_outbound_snat)),
+        (
+            "useInstanceMetadata",
+            Value::from(cluster.use_instance_metadata),
+        ),
+        (
+            "loadBalancerSku",
+            text(balancer_sku(balancer.load_balancer_sku)),
+        ),
+        (
+            "disableOutboundSNAT",
+            Value::from(balancer.disable_outbound_snat),
+        ),
         (
             "excludeMasterFromStandardLB",
-            Value::from(balancer.exclude_master_from_standard_load_balancer.unwrap_or(true)),
+            Value::from(
+                balancer
+                    .exclude_master_from_standard_load_balancer
+                    .unwrap_or(true),
+            ),
         ),
         ("providerVaultName", text("")),
         (
@@ -102,15 +125,42 @@ fn throttling(config: &Configuration) -> Vec<(&'static str, Value)> {
     };
     let mut entries = vec![
         ("cloudProviderBackoffMode", Value::from(mode)),
-        ("cloudProviderBackoff", Value::from(provider.backoff.unwrap_or(true))),
-        ("cloudProviderBackoffRetries", Value::from(provider.backoff_retries.unwrap_or(6))),
-        ("cloudProviderBackoffExponent", number(provider.backoff_exponent.unwrap_or(0.0))),
-        ("cloudProviderBackoffDuration", Value::from(provider.backoff_duration.unwrap_or(5))),
-        ("cloudProviderBackoffJitter", number(provider.backoff_jitter.unwrap_or(0.0))),
-        ("cloudProviderRateLimit", Value::from(provider.rate_limit.unwrap_or(true))),
-        ("cloudProviderRateLimitQPS", number(provider.rate_limit_qps.unwrap_or(10.0))),
-        ("cloudProviderRateLimitBucket", Value::from(provider.rate_limit_bucket.unwrap_or(100))),
-        ("cloudProviderRateLimitQPSWrite", number(provider.rate_limit_qps_write.unwrap_or(10.0))),
+        (
+            "cloudProviderBackoff",
+            Value::from(provider.backoff.unwrap_or(true)),
+        ),
+        (
+            "cloudProviderBackoffRetries",
+            Value::from(provider.backoff_retries.unwrap_or(6)),
+        ),
+        (
+            "cloudProviderBackoffExponent",
+            number(provider.backoff_exponent.unwrap_or(0.0)),
+        ),
+        (
+            "cloudProviderBackoffDuration",
+            Value::from(provider.backoff_duration.unwrap_or(5)),
+        ),
+        (
+            "cloudProviderBackoffJitter",
+            number(provider.backoff_jitter.unwrap_or(0.0)),
+        ),
+        (
+            "cloudProviderRateLimit",
+            Value::from(provider.rate_limit.unwrap_or(true)),
+        ),
+        (
+            "cloudProviderRateLimitQPS",
+            number(provider.rate_limit_qps.unwrap_or(10.0)),
+        ),
+        (
+            "cloudProviderRateLimitBucket",
+            Value::from(provider.rate_limit_bucket.unwrap_or(100)),
+        ),
+        (
+            "cloudProviderRateLimitQPSWrite",
+            number(provider.rate_limit_qps_write.unwrap_or(10.0)),
+        ),
         (
             "cloudProviderRateLimitBucketWrite",
             Value::from(provider.rate_limit_bucket_write.unwrap_or(100)),

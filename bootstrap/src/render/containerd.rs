@@ -62,7 +62,11 @@ impl std::fmt::Display for Tables {
 
 /// `config.toml`.
 pub fn config_file(config: &Configuration, machine: &Machine) -> String {
-    let layout = if machine.has_containerd_2() { &SECOND } else { &FIRST };
+    let layout = if machine.has_containerd_2() {
+        &SECOND
+    } else {
+        &FIRST
+    };
     let mut tables = Tables::default();
     if config.is_kata {
         erofs(&mut tables);
@@ -95,7 +99,10 @@ fn images(config: &Configuration, layout: &Layout, tables: &mut Tables) {
     if layout.split {
         tables.add(plugin, &snapshotter(config));
         if !sandbox.is_empty() {
-            tables.add(format!("{plugin}.pinned_images"), &[text("sandbox", sandbox)]);
+            tables.add(
+                format!("{plugin}.pinned_images"),
+                &[text("sandbox", sandbox)],
+            );
         }
     } else {
         if !sandbox.is_empty() {
@@ -104,7 +111,10 @@ fn images(config: &Configuration, layout: &Layout, tables: &mut Tables) {
         tables.add(plugin, &["enable_cdi = true".to_owned()]);
     }
     if at_least(&config.kubernetes_version, [1, 22, 0]) {
-        tables.add(format!("{plugin}.registry"), &[text("config_path", REGISTRY_HOSTS)]);
+        tables.add(
+            format!("{plugin}.registry"),
+            &[text("config_path", REGISTRY_HOSTS)],
+        );
     }
     let client = r#"X-Meta-Source-Client = ["azure/aks"]"#.to_owned();
     tables.add(format!("{plugin}.registry.headers"), &[client]);
@@ -131,7 +141,10 @@ fn runtimes(config: &Configuration, machine: &Machine, layout: &Layout, tables: 
         tables.add(plugin, &["restrict_oom_score_adj = true".to_owned()]);
     }
     let (name, binary) = match uses_nvidia(config, machine) {
-        true => ("nvidia-container-runtime", "/usr/bin/nvidia-container-runtime"),
+        true => (
+            "nvidia-container-runtime",
+            "/usr/bin/nvidia-container-runtime",
+        ),
         false => ("runc", machine.runc.as_deref().unwrap_or("/usr/bin/runc")),
     };
     let containerd = format!("{plugin}.containerd");
@@ -163,7 +176,10 @@ fn kata(layout: &Layout, containerd: &str, tables: &mut Tables) {
     let options = |name: &str| format!("{containerd}.runtimes.{name}.options");
     let settings = |path: &str| text("ConfigPath", path);
 
-    tables.add(table("kata"), &[kind("io.containerd.kata.v2"), snapshots("overlayfs")]);
+    tables.add(
+        table("kata"),
+        &[kind("io.containerd.kata.v2"), snapshots("overlayfs")],
+    );
     if layout.split {
         tables.add(table("kata"), &[devices()]);
         let path = "/usr/share/defaults/kata-containers/configuration.toml";
@@ -171,24 +187,42 @@ fn kata(layout: &Layout, containerd: &str, tables: &mut Tables) {
     } else {
         tables.add(table("katacli"), &[kind("io.containerd.runc.v1")]);
         let binary = text("BinaryName", "/usr/bin/kata-runtime");
-        tables.add(options("katacli"), &[binary, "SystemdCgroup = false".to_owned()]);
+        tables.add(
+            options("katacli"),
+            &[binary, "SystemdCgroup = false".to_owned()],
+        );
     }
     let preview = [kind("io.containerd.kata.v2"), devices(), snapshots("erofs")];
     tables.add(table("kata-preview"), &preview);
     let path = "/usr/share/defaults/kata-containers/configuration-clh-preview.toml";
     tables.add(options("kata-preview"), &[settings(path)]);
     let annotations = r#"pod_annotations = ["io.katacontainers.*"]"#.to_owned();
-    let confidential = [kind("io.containerd.kata-cc.v2"), snapshots("tardev"), devices(), annotations];
+    let confidential = [
+        kind("io.containerd.kata-cc.v2"),
+        snapshots("tardev"),
+        devices(),
+        annotations,
+    ];
     tables.add(table("kata-cc"), &confidential);
-    let path = "/opt/confidential-containers/share/defaults/kata-containers/configuration-clh-snp.toml";
+    let path =
+        "/opt/confidential-containers/share/defaults/kata-containers/configuration-clh-snp.toml";
     tables.add(options("kata-cc"), &[settings(path)]);
 }
 
 fn erofs(tables: &mut Tables) {
-    let lines = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+    let lines = |lines: &[&str]| {
+        lines
+            .iter()
+            .map(|&line| line.to_owned())
+            .collect::<Vec<_>>()
+    };
     tables.add(
         r#"plugins."io.containerd.snapshotter.v1.erofs""#,
-        &lines(&[r#"default_size = "10G""#, "enable_fsverity = false", "ovl_mount_options = []"]),
+        &lines(&[
+            r#"default_size = "10G""#,
+            "enable_fsverity = false",
+            "ovl_mount_options = []",
+        ]),
     );
     tables.add(
         r#"plugins."io.containerd.service.v1.diff-service""#,
@@ -196,13 +230,19 @@ fn erofs(tables: &mut Tables) {
     );
     tables.add(
         r#"plugins."io.containerd.differ.v1.erofs""#,
-        &lines(&[r#"mkfs_options = ["-T0", "--mkfs-time", "--sort=none"]"#, "enable_tar_index = false"]),
+        &lines(&[
+            r#"mkfs_options = ["-T0", "--mkfs-time", "--sort=none"]"#,
+            "enable_tar_index = false",
+        ]),
     );
 }
 
 /// The directories are AKS's, whatever the distribution compiled in.
 fn cni(config: &Configuration, layout: &Layout, tables: &mut Tables) {
-    let mut lines = vec![text("bin_dir", "/opt/cni/bin"), text("conf_dir", "/etc/cni/net.d")];
+    let mut lines = vec![
+        text("bin_dir", "/opt/cni/bin"),
+        text("conf_dir", "/etc/cni/net.d"),
+    ];
     if is_kubenet_bridge(config) {
         lines.push(text("conf_template", KUBENET_TEMPLATE));
     }
@@ -211,8 +251,16 @@ fn cni(config: &Configuration, layout: &Layout, tables: &mut Tables) {
 
 fn proxies(config: &Configuration, tables: &mut Tables) {
     let plugins = [
-        (config.enable_artifact_streaming, "overlaybd", "/run/overlaybd-snapshotter/overlaybd.sock"),
-        (config.is_kata, "tardev", "/run/containerd/tardev-snapshotter.sock"),
+        (
+            config.enable_artifact_streaming,
+            "overlaybd",
+            "/run/overlaybd-snapshotter/overlaybd.sock",
+        ),
+        (
+            config.is_kata,
+            "tardev",
+            "/run/containerd/tardev-snapshotter.sock",
+        ),
     ];
     for (_, name, socket) in plugins.into_iter().filter(|(wanted, ..)| *wanted) {
         let lines = [text("type", "snapshot"), text("address", socket)];
@@ -251,11 +299,16 @@ pub const EXEC_START: &str =
 /// Limits of containerd and what it starts, where the configuration has some.
 pub fn ulimits(config: &Configuration) -> Option<String> {
     let limits = &config.custom_linux_os_config.ulimit_config;
-    let rows = [("LimitMEMLOCK", &limits.max_locked_memory), ("LimitNOFILE", &limits.no_file)];
-    let lines = rows.into_iter().filter_map(|(name, value)| {
-        value.as_ref().map(|value| format!("{name}={value}\n"))
-    });
-    limits.is_present().then(|| format!("[Service]\n{}", lines.collect::<String>()))
+    let rows = [
+        ("LimitMEMLOCK", &limits.max_locked_memory),
+        ("LimitNOFILE", &limits.no_file),
+    ];
+    let lines = rows
+        .into_iter()
+        .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={value}\n")));
+    limits
+        .is_present()
+        .then(|| format!("[Service]\n{}", lines.collect::<String>()))
 }
 
 fn text(key: &str, value: &str) -> String {

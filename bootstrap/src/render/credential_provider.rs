@@ -24,16 +24,29 @@ const REGISTRIES: [&str; 8] = [
 /// Whether the kubelet is told of a provider: both of its flags are given.
 pub fn wanted(config: &Configuration) -> bool {
     let flags = &config.kubelet_config.kubelet_flags;
-    ["--image-credential-provider-config", "--image-credential-provider-bin-dir"]
-        .iter()
-        .all(|flag| flags.contains_key(*flag))
+    [
+        "--image-credential-provider-config",
+        "--image-credential-provider-bin-dir",
+    ]
+    .iter()
+    .all(|flag| flags.contains_key(*flag))
 }
 
 /// The `CredentialProviderConfig`.
 pub fn config_file(config: &Configuration) -> String {
-    let images: String = images(config).iter().map(|i| format!("      - {}\n", quoted(i))).collect();
-    let args: String = args(config).iter().map(|a| format!("      - {a}\n")).collect();
-    let tokens = if config.service_account_image_pull_profile.enabled { TOKENS } else { "" };
+    let images: String = images(config)
+        .iter()
+        .map(|i| format!("      - {}\n", quoted(i)))
+        .collect();
+    let args: String = args(config)
+        .iter()
+        .map(|a| format!("      - {a}\n"))
+        .collect();
+    let tokens = if config.service_account_image_pull_profile.enabled {
+        TOKENS
+    } else {
+        ""
+    };
     format!(
         "apiVersion: kubelet.config.k8s.io/v1\n\
          kind: CredentialProviderConfig\n\
@@ -61,7 +74,10 @@ fn images(config: &Configuration) -> Vec<String> {
     if !suffix.is_empty() {
         images.push(format!("*{suffix}"));
     }
-    if !config.bootstrap_profile_container_registry_server.is_empty() {
+    if !config
+        .bootstrap_profile_container_registry_server
+        .is_empty()
+    {
         images.push(MICROSOFT_REGISTRY.to_owned());
     }
     images
@@ -82,7 +98,10 @@ fn args(config: &Configuration) -> Vec<String> {
         ];
         let given = defaults.iter().filter(|(_, value)| !value.is_empty());
         args.extend(given.map(|(flag, value)| format!("{flag}={value}")));
-        args.push(format!("--ib-apiserver-ip={}", config.api_server_config.api_server_name));
+        args.push(format!(
+            "--ib-apiserver-ip={}",
+            config.api_server_config.api_server_name
+        ));
     }
     args
 }

@@ -41,8 +41,23 @@ pub const TABLES: [&str; 2] = ["mangle", "filter"];
 /// the command.
 pub fn imds_rule(primary: &str) -> Vec<String> {
     let words = [
-        "!", "-s", primary, "-d", "169.254.169.254/32", "-p", "tcp", "-m", "tcp", "--dport", "80",
-        "-m", "comment", "--comment", COMMENT, "-j", "DROP",
+        "!",
+        "-s",
+        primary,
+        "-d",
+        "169.254.169.254/32",
+        "-p",
+        "tcp",
+        "-m",
+        "tcp",
+        "--dport",
+        "80",
+        "-m",
+        "comment",
+        "--comment",
+        COMMENT,
+        "-j",
+        "DROP",
     ];
     words.map(str::to_owned).into()
 }

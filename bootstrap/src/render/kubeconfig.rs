@@ -14,8 +14,12 @@ pub const BOOTSTRAP_KUBECONFIG: &str = "/var/lib/kubelet/bootstrap-kubeconfig";
 /// name, for clusters that are not Azure's.
 pub fn endpoint(config: &Configuration) -> (&str, u16) {
     let name = config.api_server_config.api_server_name.as_str();
-    let split = name.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    split.filter(|(host, _)| !host.contains(':')).unwrap_or((name, 443))
+    let split = name
+        .rsplit_once(':')
+        .and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    split
+        .filter(|(host, _)| !host.contains(':'))
+        .unwrap_or((name, 443))
 }
 
 /// The URL of the API server.
@@ -26,14 +30,22 @@ pub fn server(config: &Configuration) -> String {
 
 /// The bootstrap token, if there is one.
 pub fn token(config: &Configuration) -> Option<&str> {
-    let token = config.bootstrapping_config.tls_bootstrapping_token.as_ref()?;
+    let token = config
+        .bootstrapping_config
+        .tls_bootstrapping_token
+        .as_ref()?;
     Some(token.reveal()).filter(|token| !token.is_empty())
 }
 
 /// The kubeconfig that holds the bootstrap token.
 pub fn with_token(config: &Configuration, token: &str) -> String {
     let token = serde_json::Value::from(token);
-    kubeconfig(config, "kubelet-bootstrap", "bootstrap-context", &format!("    token: {token}\n"))
+    kubeconfig(
+        config,
+        "kubelet-bootstrap",
+        "bootstrap-context",
+        &format!("    token: {token}\n"),
+    )
 }
 
 /// The kubeconfig that points at the client certificate of the configuration.

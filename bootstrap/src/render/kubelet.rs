@@ -38,7 +38,11 @@ pub enum Serving {
 
 /// Decides where the serving certificate comes from.
 pub fn serving(config: &Configuration, machine: &Machine) -> Serving {
-    if !config.kubelet_config.kubelet_config_file_config.server_tls_bootstrap {
+    if !config
+        .kubelet_config
+        .kubelet_config_file_config
+        .server_tls_bootstrap
+    {
         return Serving::SelfSigned;
     }
     match machine.is_tagged("aks-disable-kubelet-serving-certificate-rotation") {
@@ -53,7 +57,10 @@ pub fn flags(config: &Configuration, machine: &Machine) -> String {
     match serving(config, machine) {
         Serving::Rotated => {
             flags.retain(|name, value| {
-                let own = [("--tls-cert-file", SERVING_CERTIFICATE), ("--tls-private-key-file", SERVING_KEY)];
+                let own = [
+                    ("--tls-cert-file", SERVING_CERTIFICATE),
+                    ("--tls-private-key-file", SERVING_KEY),
+                ];
                 !own.contains(&(name.as_str(), value.as_str()))
             });
         }
@@ -64,7 +71,10 @@ pub fn flags(config: &Configuration, machine: &Machine) -> String {
         }
         Serving::SelfSigned => {}
     }
-    let mut words: Vec<String> = flags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut words: Vec<String> = flags
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     words.extend(own_flags(config, machine, &flags));
     words.join(" ")
 }
@@ -105,11 +115,19 @@ pub fn labels(config: &Configuration, machine: &Machine) -> String {
         _ => {}
     }
     let exporter = machine.has_unit("localdns-exporter.socket");
-    if config.local_dns_profile.enable_local_dns && exporter && !labels.contains_key(EXPORTER_LABEL.0) {
+    if config.local_dns_profile.enable_local_dns
+        && exporter
+        && !labels.contains_key(EXPORTER_LABEL.0)
+    {
         added.push(EXPORTER_LABEL);
     }
-    let given = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let words: Vec<String> = given.chain(added).map(|(key, value)| format!("{key}={value}")).collect();
+    let given = labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+    let words: Vec<String> = given
+        .chain(added)
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     words.join(",")
 }
 
@@ -155,7 +173,10 @@ pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
             config.kubelet_config.enable_kubelet_config_file,
             "10-componentconfig.conf",
             0o600,
-            variable("KUBELET_CONFIG_FILE_FLAGS", &format!("--config {CONFIG_FILE}")),
+            variable(
+                "KUBELET_CONFIG_FILE_FLAGS",
+                &format!("--config {CONFIG_FILE}"),
+            ),
         ),
         (
             true,
@@ -167,7 +188,10 @@ pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
             !since([1, 27, 0]),
             "10-container-runtime-flag.conf",
             0o644,
-            variable("KUBELET_CONTAINER_RUNTIME_FLAG", "--container-runtime=remote"),
+            variable(
+                "KUBELET_CONTAINER_RUNTIME_FLAG",
+                "--container-runtime=remote",
+            ),
         ),
         (
             config.needs_cgroupv2 == Some(true),
@@ -187,8 +211,18 @@ pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
             0o644,
             "[Service]\nWatchdogSec=60s\n".to_owned(),
         ),
-        (proxied, "10-httpproxy.conf", 0o644, super::proxy::UNIT_DROP_IN.to_owned()),
-        (slice, "10-kubereserved-slice.conf", 0o644, super::units::in_reserved_slice()),
+        (
+            proxied,
+            "10-httpproxy.conf",
+            0o644,
+            super::proxy::UNIT_DROP_IN.to_owned(),
+        ),
+        (
+            slice,
+            "10-kubereserved-slice.conf",
+            0o644,
+            super::units::in_reserved_slice(),
+        ),
         (token, "10-tlsbootstrap.conf", 0o600, tls_bootstrap()),
     ];
     let mut drop_ins: Vec<DropIn> = rows
@@ -198,7 +232,11 @@ pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
         .collect();
     if token {
         let name = "10-credential-validation.conf";
-        drop_ins.push(DropIn { name, mode: 0o600, text: credential_validation(config) });
+        drop_ins.push(DropIn {
+            name,
+            mode: 0o600,
+            text: credential_validation(config),
+        });
     }
     drop_ins.push(imds_restriction(config, machine));
     drop_ins
@@ -231,10 +269,16 @@ pub fn reserved_cgroups(config: &Configuration) -> (String, String) {
     let kubelet = &config.kubelet_config;
     if kubelet.enable_kubelet_config_file {
         let file = &kubelet.kubelet_config_file_config;
-        return (file.kube_reserved_cgroup.clone(), file.system_reserved_cgroup.clone());
+        return (
+            file.kube_reserved_cgroup.clone(),
+            file.system_reserved_cgroup.clone(),
+        );
     }
     let flag = |name: &str| kubelet.kubelet_flags.get(name).cloned().unwrap_or_default();
-    (flag("--kube-reserved-cgroup"), flag("--system-reserved-cgroup"))
+    (
+        flag("--kube-reserved-cgroup"),
+        flag("--system-reserved-cgroup"),
+    )
 }
 
 fn variable(name: &str, value: &str) -> String {
@@ -242,7 +286,11 @@ fn variable(name: &str, value: &str) -> String {
 }
 
 fn runtime_flags(reserved_slice: bool) -> String {
-    let slice = if reserved_slice { RESERVED_SLICE } else { "system.slice" };
+    let slice = if reserved_slice {
+        RESERVED_SLICE
+    } else {
+        "system.slice"
+    };
     format!(
         "--runtime-request-timeout=15m \
          --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
@@ -272,7 +320,11 @@ fn imds_restriction(config: &Configuration, machine: &Machine) -> DropIn {
          Environment=\"INSERT_IMDS_RESTRICTION_RULE_TO_MANGLE_TABLE={}\"\n",
         wish.enable_imds_restriction, wish.insert_imds_restriction_rule_to_mangle_table,
     );
-    DropIn { name: "10-ensure-imds-restriction.conf", mode: 0o600, text }
+    DropIn {
+        name: "10-ensure-imds-restriction.conf",
+        mode: 0o600,
+        text,
+    }
 }
 
 #[cfg(test)]

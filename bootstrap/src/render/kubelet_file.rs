@@ -44,6 +44,10 @@ pub fn config_file(config: &Configuration, machine: &Machine) -> String {
 /// The contract leaves out what is false; said aloud, it goes first.
 fn with_refusal(object: &str, name: &str) -> String {
     let rest = object.trim_start_matches('{');
-    let rest = if rest == "}" { "\n}".to_owned() } else { format!(",{rest}") };
+    let rest = if rest == "}" {
+        "\n}".to_owned()
+    } else {
+        format!(",{rest}")
+    };
     format!("{{\n    \"{name}\": false{rest}")
 }

@@ -24,8 +24,12 @@ pub fn uses_hosts(config: &Configuration) -> bool {
 pub fn environment(config: &Configuration) -> String {
     let base = STANDARD.encode(corefile(config, false));
     let hosts = STANDARD.encode(corefile(config, true));
-    let names: Vec<&str> =
-        config.local_dns_profile.critical_fqdns.iter().map(|name| name.trim()).collect();
+    let names: Vec<&str> = config
+        .local_dns_profile
+        .critical_fqdns
+        .iter()
+        .map(|name| name.trim())
+        .collect();
     format!(
         "LOCALDNS_BASE64_ENCODED_COREFILE={base}\nLOCALDNS_COREFILE_BASE={base}\n\
          LOCALDNS_COREFILE_WITH_HOSTS={hosts}\nSHOULD_ENABLE_HOSTS_PLUGIN={}\n\

@@ -4,16 +4,26 @@
 /// The text without the lines that set one of these variables; ends with a newline unless empty.
 pub fn without_variables(text: &str, names: &[&str]) -> String {
     let ours = |line: &str| {
-        let name = line.trim_start().trim_start_matches("export ").split('=').next();
+        let name = line
+            .trim_start()
+            .trim_start_matches("export ")
+            .split('=')
+            .next();
         line.contains('=') && name.is_some_and(|name| names.contains(&name.trim()))
     };
-    text.lines().filter(|line| !ours(line)).map(|line| format!("{line}\n")).collect()
+    text.lines()
+        .filter(|line| !ours(line))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// The text with each of these variables set at its end.
 pub fn with_variables(text: &str, variables: &[(&str, &str)]) -> String {
     let names: Vec<&str> = variables.iter().map(|(name, _)| *name).collect();
-    let ours: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    let ours: String = variables
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
     without_variables(text, &names) + &ours
 }
 
@@ -21,7 +31,11 @@ pub fn with_variables(text: &str, variables: &[(&str, &str)]) -> String {
 /// its disk is there.
 pub fn with_swap(fstab: &str, file: &str) -> String {
     let other = |line: &&str| line.split_whitespace().next() != Some(file);
-    let kept: String = fstab.lines().filter(other).map(|line| format!("{line}\n")).collect();
+    let kept: String = fstab
+        .lines()
+        .filter(other)
+        .map(|line| format!("{line}\n"))
+        .collect();
     format!("{kept}{file} none swap noauto,nofail 0 0\n")
 }
 
@@ -70,7 +84,10 @@ mod tests {
             "UUID=1 / ext4 defaults 0 1\n/swapfile none swap noauto,nofail 0 0\n"
         );
         assert_eq!(with_swap(&after, "/swapfile"), after);
-        assert_eq!(with_swap("", "/mnt/swapfile"), "/mnt/swapfile none swap noauto,nofail 0 0\n");
+        assert_eq!(
+            with_swap("", "/mnt/swapfile"),
+            "/mnt/swapfile none swap noauto,nofail 0 0\n"
+        );
     }
 
     #[test]
@@ -88,7 +105,11 @@ mod tests {
         ];
         for (before, after) in cases {
             assert_eq!(without_public_keys(before), after);
-            assert_eq!(without_public_keys(after), after, "the second time nothing changes");
+            assert_eq!(
+                without_public_keys(after),
+                after,
+                "the second time nothing changes"
+            );
         }
     }
 

@@ -22,20 +22,37 @@ pub fn wanted(config: &Configuration) -> bool {
 pub fn variables(config: &Configuration) -> Vec<(&'static str, String)> {
     let proxy = &config.http_proxy_config;
     let rows = [
-        (["HTTP_PROXY", "http_proxy"], proxy.http_proxy.reveal().to_owned()),
-        (["HTTPS_PROXY", "https_proxy"], proxy.https_proxy.reveal().to_owned()),
+        (
+            ["HTTP_PROXY", "http_proxy"],
+            proxy.http_proxy.reveal().to_owned(),
+        ),
+        (
+            ["HTTPS_PROXY", "https_proxy"],
+            proxy.https_proxy.reveal().to_owned(),
+        ),
         (["NO_PROXY", "no_proxy"], proxy.no_proxy_entries.join(",")),
     ];
     let given = rows.into_iter().filter(|(_, value)| !value.is_empty());
-    given.flat_map(|(names, value)| names.map(|name| (name, value.clone()))).collect()
+    given
+        .flat_map(|(names, value)| names.map(|name| (name, value.clone())))
+        .collect()
 }
 
 /// `/etc/environment` with the proxy in place of what it said of one before.
 pub fn environment(present: &str, config: &Configuration) -> String {
-    let names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
+    let names = [
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    ];
     let kept = without_variables(present, &names);
-    let ours: String =
-        variables(config).iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    let ours: String = variables(config)
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
     kept + &ours
 }
 
@@ -52,7 +69,9 @@ pub fn apt(config: &Configuration) -> String {
 /// systemd's settings.
 pub fn manager(config: &Configuration) -> String {
     let lines = variables(config);
-    let lines = lines.iter().map(|(name, value)| format!("DefaultEnvironment=\"{name}={value}\"\n"));
+    let lines = lines
+        .iter()
+        .map(|(name, value)| format!("DefaultEnvironment=\"{name}={value}\"\n"));
     format!("[Manager]\n{}", lines.collect::<String>())
 }
 
@@ -68,7 +87,11 @@ pub fn for_url(config: &Configuration, url: &str) -> Option<String> {
     if proxy.no_proxy_entries.iter().any(exempt) {
         return None;
     }
-    let chosen = if scheme == "https" { &proxy.https_proxy } else { &proxy.http_proxy };
+    let chosen = if scheme == "https" {
+        &proxy.https_proxy
+    } else {
+        &proxy.http_proxy
+    };
     (!chosen.is_empty()).then(|| chosen.reveal().to_owned())
 }
 
@@ -80,7 +103,8 @@ mod tests {
         let mut config = Configuration::default();
         config.http_proxy_config.http_proxy = "http://p:3128".into();
         config.http_proxy_config.https_proxy = "http://s:3128".into();
-        config.http_proxy_config.no_proxy_entries = vec!["localhost".into(), ".corp.example".into()];
+        config.http_proxy_config.no_proxy_entries =
+            vec!["localhost".into(), ".corp.example".into()];
         config
     }
 
@@ -101,10 +125,22 @@ mod tests {
     #[test]
     fn downloads_go_through_the_proxy_of_their_scheme_unless_exempt() {
         let proxy = |url| for_url(&config(), url);
-        assert_eq!(proxy("https://a.example/x").as_deref(), Some("http://s:3128"));
-        assert_eq!(proxy("http://a.example:80/x").as_deref(), Some("http://p:3128"));
+        assert_eq!(
+            proxy("https://a.example/x").as_deref(),
+            Some("http://s:3128")
+        );
+        assert_eq!(
+            proxy("http://a.example:80/x").as_deref(),
+            Some("http://p:3128")
+        );
         assert_eq!(proxy("https://a.corp.example/x"), None);
-        assert_eq!(proxy("https://notcorp.example/x").as_deref(), Some("http://s:3128"));
-        assert_eq!(for_url(&Configuration::default(), "https://a.example"), None);
+        assert_eq!(
+            proxy("https://notcorp.example/x").as_deref(),
+            Some("http://s:3128")
+        );
+        assert_eq!(
+            for_url(&Configuration::default(), "https://a.example"),
+            None
+        );
     }
 }

@@ -25,8 +25,14 @@ impl Source {
     pub fn parse(url: &str) -> Option<Self> {
         let (place, fragment) = url.trim().split_once('#').unwrap_or((url.trim(), ""));
         let path = place.split('?').next().unwrap_or_default();
-        let file_name = path.rsplit('/').next().filter(|name| !name.is_empty())?.to_owned();
-        let local = place.strip_prefix("file://").or_else(|| place.starts_with('/').then_some(place));
+        let file_name = path
+            .rsplit('/')
+            .next()
+            .filter(|name| !name.is_empty())?
+            .to_owned();
+        let local = place
+            .strip_prefix("file://")
+            .or_else(|| place.starts_with('/').then_some(place));
         Some(Self {
             location: match local {
                 Some(path) => Location::File(path.to_owned()),
@@ -53,7 +59,10 @@ mod tests {
     fn urls_may_say_what_they_lead_to() {
         let sum = "AB".repeat(32);
         let source = Source::parse(&format!("https://h/p/kube.tar.gz?sig=1#sha256={sum}")).unwrap();
-        assert_eq!(source.location, Location::Url("https://h/p/kube.tar.gz?sig=1".to_owned()));
+        assert_eq!(
+            source.location,
+            Location::Url("https://h/p/kube.tar.gz?sig=1".to_owned())
+        );
         assert_eq!(source.file_name, "kube.tar.gz");
         assert_eq!(source.sha256, Some(sum.to_lowercase()));
     }
@@ -62,7 +71,10 @@ mod tests {
     fn files_of_the_machine_are_known_as_such() {
         for url in ["file:///opt/bundle/kube.tgz", "/opt/bundle/kube.tgz"] {
             let source = Source::parse(url).unwrap();
-            assert_eq!(source.location, Location::File("/opt/bundle/kube.tgz".to_owned()));
+            assert_eq!(
+                source.location,
+                Location::File("/opt/bundle/kube.tgz".to_owned())
+            );
             assert_eq!(source.sha256, None);
         }
         assert_eq!(Source::parse(""), None);
@@ -71,7 +83,10 @@ mod tests {
 
     #[test]
     fn a_digest_is_64_digits() {
-        assert_eq!(digest(&format!("{}  kube.tar.gz\n", "0".repeat(64))), Some("0".repeat(64)));
+        assert_eq!(
+            digest(&format!("{}  kube.tar.gz\n", "0".repeat(64))),
+            Some("0".repeat(64))
+        );
         assert_eq!(digest("<html>"), None);
     }
 }

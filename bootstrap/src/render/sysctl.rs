@@ -40,5 +40,8 @@ pub fn asked(config: &Configuration) -> BTreeMap<&'static str, String> {
 
 /// The text of a file of settings.
 pub fn file(settings: &[(&str, &str)]) -> String {
-    settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
+    settings
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect()
 }

@@ -44,18 +44,45 @@ fn flags(config: &Configuration) -> Vec<String> {
     let set = |value: &Option<String>| value.clone().filter(|v| !v.is_empty());
     let resource = set(&wish.secure_tls_bootstrapping_aad_resource);
     let mut flags = vec![
-        format!("--aad-resource={}", resource.as_deref().unwrap_or(AKS_SERVER_APPLICATION)),
-        format!("--apiserver-fqdn={}", config.api_server_config.api_server_name),
+        format!(
+            "--aad-resource={}",
+            resource.as_deref().unwrap_or(AKS_SERVER_APPLICATION)
+        ),
+        format!(
+            "--apiserver-fqdn={}",
+            config.api_server_config.api_server_name
+        ),
         format!("--cloud-provider-config={AZURE_JSON}"),
     ];
     let optional = [
-        ("user-assigned-identity-id", &wish.secure_tls_bootstrapping_user_assigned_identity_id),
-        ("validate-kubeconfig-timeout", &wish.secure_tls_bootstrapping_validate_kubeconfig_timeout),
-        ("get-access-token-timeout", &wish.secure_tls_bootstrapping_get_access_token_timeout),
-        ("get-instance-data-timeout", &wish.secure_tls_bootstrapping_get_instance_data_timeout),
-        ("get-nonce-timeout", &wish.secure_tls_bootstrapping_get_nonce_timeout),
-        ("get-attested-data-timeout", &wish.secure_tls_bootstrapping_get_attested_data_timeout),
-        ("get-credential-timeout", &wish.secure_tls_bootstrapping_get_credential_timeout),
+        (
+            "user-assigned-identity-id",
+            &wish.secure_tls_bootstrapping_user_assigned_identity_id,
+        ),
+        (
+            "validate-kubeconfig-timeout",
+            &wish.secure_tls_bootstrapping_validate_kubeconfig_timeout,
+        ),
+        (
+            "get-access-token-timeout",
+            &wish.secure_tls_bootstrapping_get_access_token_timeout,
+        ),
+        (
+            "get-instance-data-timeout",
+            &wish.secure_tls_bootstrapping_get_instance_data_timeout,
+        ),
+        (
+            "get-nonce-timeout",
+            &wish.secure_tls_bootstrapping_get_nonce_timeout,
+        ),
+        (
+            "get-attested-data-timeout",
+            &wish.secure_tls_bootstrapping_get_attested_data_timeout,
+        ),
+        (
+            "get-credential-timeout",
+            &wish.secure_tls_bootstrapping_get_credential_timeout,
+        ),
     ];
     flags.extend(
         optional

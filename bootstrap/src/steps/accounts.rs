@@ -17,19 +17,35 @@ pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
         name => name,
     };
     let passwd = observe::read_text(scene, "/etc/passwd").unwrap_or_default();
-    let exists = |user: &str| passwd.lines().any(|line| line.split(':').next() == Some(user));
+    let exists = |user: &str| {
+        passwd
+            .lines()
+            .any(|line| line.split(':').next() == Some(user))
+    };
     // Fields of /etc/shadow: 4 least age, 5 greatest age, 7 grace, 8 end of the account.
     let wishes = [
-        (admin, vec!["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin], "$4==0 && $5==99999 && $7 $8==\"\""),
+        (
+            admin,
+            vec!["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin],
+            "$4==0 && $5==99999 && $7 $8==\"\"",
+        ),
         ("root", vec!["-I", "-1", "-M", "-1", "root"], "$5 $7==\"\""),
     ];
-    let changes = wishes.into_iter().filter(|(user, ..)| exists(user)).map(|(user, arguments, so)| {
-        let program = format!("$1==user && {so} {{ found=1 }} END {{ exit !found }}");
-        let user_is = format!("user={user}");
-        let check = Command::new("awk", &["-F:", "-v", &user_is, &program, "/etc/shadow"]);
-        let change = Command::new("chage", &arguments);
-        Change::command(format!("let {user} never expire"), Check::Succeeds(check), change)
-    });
+    let changes =
+        wishes
+            .into_iter()
+            .filter(|(user, ..)| exists(user))
+            .map(|(user, arguments, so)| {
+                let program = format!("$1==user && {so} {{ found=1 }} END {{ exit !found }}");
+                let user_is = format!("user={user}");
+                let check = Command::new("awk", &["-F:", "-v", &user_is, &program, "/etc/shadow"]);
+                let change = Command::new("chage", &arguments);
+                Change::command(
+                    format!("let {user} never expire"),
+                    Check::Succeeds(check),
+                    change,
+                )
+            });
     Ok(changes.collect())
 }
 
@@ -40,7 +56,9 @@ pub(super) fn disables_ssh(config: &Configuration) -> bool {
 
 /// The socket too: newer Ubuntus start the server only when somebody knocks.
 pub(super) fn disable_ssh(_: &Configuration, scene: &Scene<'_>) -> Changes {
-    let present = SSH_UNITS.into_iter().filter(|unit| observe::has_unit(scene, unit));
+    let present = SSH_UNITS
+        .into_iter()
+        .filter(|unit| observe::has_unit(scene, unit));
     Ok(present.map(Change::stopped_unit).collect())
 }
 
@@ -57,11 +75,21 @@ pub(super) fn refuse_keys(_: &Configuration, scene: &Scene<'_>) -> Changes {
         let judge = Command::new("/usr/sbin/sshd", &["-t", "-f", "/dev/stdin"]);
         let verdict = scene.run(&judge.reading(wanted.clone()))?;
         if !verdict.success() {
-            let cause = format!("sshd refuses its new configuration: {}", verdict.last_words());
-            return Err(Failure::permanent(cause, format!("repair {SSHD_CONFIG} and run again")));
+            let cause = format!(
+                "sshd refuses its new configuration: {}",
+                verdict.last_words()
+            );
+            return Err(Failure::permanent(
+                cause,
+                format!("repair {SSHD_CONFIG} and run again"),
+            ));
         }
     }
-    let unit = if observe::has_unit(scene, "ssh.service") { "ssh.service" } else { "sshd.service" };
+    let unit = if observe::has_unit(scene, "ssh.service") {
+        "ssh.service"
+    } else {
+        "sshd.service"
+    };
     let reload = Change::Unit(Unit {
         name: unit.to_owned(),
         enabled: None,
@@ -88,7 +116,11 @@ pub(super) fn motd(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let mut changes = vec![Change::file("/etc/motd", 0o644, text)];
     if observe::distribution(scene).is_ubuntu() && scene.host.files().exists("/etc/update-motd.d") {
         let script = "#!/bin/sh\ncat /etc/motd\n";
-        changes.push(Change::file("/etc/update-motd.d/99-aks-custom-motd", 0o755, script));
+        changes.push(Change::file(
+            "/etc/update-motd.d/99-aks-custom-motd",
+            0o755,
+            script,
+        ));
     }
     Ok(changes)
 }

@@ -14,7 +14,10 @@ const CLIENT_KEY: &str = "/etc/kubernetes/certs/client.key";
 
 /// `azure.json`, and the environment of a cloud of its own.
 pub(super) fn azure_json(config: &Configuration, _: &Scene<'_>) -> Changes {
-    let mut changes = vec![Change::secret_file(azure::AZURE_JSON, azure::azure_json(config))];
+    let mut changes = vec![Change::secret_file(
+        azure::AZURE_JSON,
+        azure::azure_json(config),
+    )];
     if is_custom_cloud(config) {
         let environment = azure::custom_environment(config);
         changes.push(Change::secret_file(azure::CUSTOM_ENVIRONMENT, environment));
@@ -51,7 +54,10 @@ fn client_certificate(config: &Configuration) -> Result<Vec<Change>, Failure> {
     let kubelet = &config.kubelet_config;
     let mut changes = Vec::new();
     if !kubelet.kubelet_client_key.is_empty() {
-        let key = pem(kubelet.kubelet_client_key.reveal(), "kubelet_config.kubelet_client_key")?;
+        let key = pem(
+            kubelet.kubelet_client_key.reveal(),
+            "kubelet_config.kubelet_client_key",
+        )?;
         changes.push(Change::secret_file(CLIENT_KEY, key));
     }
     if !kubelet.kubelet_client_cert_content.is_empty() {
@@ -70,7 +76,11 @@ pub(super) fn secure_tls_bootstrap(config: &Configuration, scene: &Scene<'_>) ->
         Change::File(File::new(tls_bootstrap::DEFAULT_FILE, 0o600, flags)),
         Change::file(tls_bootstrap::DROP_IN, 0o600, tls_bootstrap::drop_in()),
     ];
-    changes.extend(observe::own_unit(scene, UNIT, units::secure_tls_bootstrap()));
+    changes.extend(observe::own_unit(
+        scene,
+        UNIT,
+        units::secure_tls_bootstrap(),
+    ));
     changes.push(Change::Unit(Unit {
         name: UNIT.to_owned(),
         enabled: Some(true),

@@ -46,7 +46,12 @@ pub(super) fn outbound(config: &Configuration, scene: &Scene<'_>) -> Finding {
         return Ok(format!("`{}` succeeded", command.line()));
     }
     Err(Failure::new(
-        format!("`{}` exited with {}: {}", command.line(), finished.status, finished.last_words()),
+        format!(
+            "`{}` exited with {}: {}",
+            command.line(),
+            finished.status,
+            finished.last_words()
+        ),
         "check the machine's route to the internet (NAT gateway, load balancer outbound rules, \
          firewall, user-defined routes) and the proxy, if any",
     ))
@@ -78,14 +83,23 @@ fn words(line: &str) -> Vec<String> {
 
 /// Marks a network isolated node, for checks that come later.
 pub(super) fn isolated(_: &Configuration, _: &Scene<'_>) -> Changes {
-    let markers = ["/opt/azure/outbound-check-skipped", "/var/run/outbound-check-skipped"];
-    Ok(markers.into_iter().map(|path| Change::file(path, 0o644, "")).collect())
+    let markers = [
+        "/opt/azure/outbound-check-skipped",
+        "/var/run/outbound-check-skipped",
+    ];
+    Ok(markers
+        .into_iter()
+        .map(|path| Change::file(path, 0o644, ""))
+        .collect())
 }
 
 /// Looks the API server's name up.
 pub(super) fn lookup(config: &Configuration, scene: &Scene<'_>) -> Finding {
     let (name, _) = kubeconfig::endpoint(config);
-    match scene.host.resolve(name, scene.remaining().min(Duration::from_secs(15))) {
+    match scene
+        .host
+        .resolve(name, scene.remaining().min(Duration::from_secs(15)))
+    {
         Ok(addresses) => {
             let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             Ok(format!("{name} is {}", addresses.join(", ")))
@@ -97,7 +111,9 @@ pub(super) fn lookup(config: &Configuration, scene: &Scene<'_>) -> Finding {
 /// Who was asked decides the code: Azure's resolver, or one of the customer's.
 fn lookup_failure(scene: &Scene<'_>, error: NetworkError) -> Failure {
     let resolver = observe::read_text(scene, "/etc/resolv.conf").unwrap_or_default();
-    let first = resolver.lines().find_map(|line| line.trim().strip_prefix("nameserver"));
+    let first = resolver
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("nameserver"));
     let failure = Failure::from(error);
     match first.map(str::trim) {
         Some(AZURE_DNS) => failure.with_code(AZURE_DNS_LOOKUP_FAIL),
@@ -123,15 +139,23 @@ pub(super) fn answers(config: &Configuration, scene: &Scene<'_>) -> Finding {
 pub(super) fn listens(config: &Configuration, scene: &Scene<'_>) -> Finding {
     let (host, port) = kubeconfig::endpoint(config);
     let timeout = scene.remaining().min(Duration::from_secs(10));
-    scene.host.connect(host, port, timeout).map_err(unreachable)?;
+    scene
+        .host
+        .connect(host, port, timeout)
+        .map_err(unreachable)?;
     Ok(format!("{host}:{port} accepts connections"))
 }
 
 /// A certificate that is not believed now will not be believed in a minute.
 fn unreachable(error: NetworkError) -> Failure {
-    let permanent =
-        matches!(error, NetworkError::Certificate { .. } | NetworkError::CertificateTime { .. });
-    Failure { permanent, ..Failure::from(error) }
+    let permanent = matches!(
+        error,
+        NetworkError::Certificate { .. } | NetworkError::CertificateTime { .. }
+    );
+    Failure {
+        permanent,
+        ..Failure::from(error)
+    }
 }
 
 #[cfg(test)]
@@ -141,9 +165,18 @@ mod tests {
     #[test]
     fn command_lines_are_split_as_a_shell_would() {
         for (line, want) in [
-            ("curl -v --insecure https://mcr.microsoft.com/v2/", &["curl", "-v", "--insecure", "https://mcr.microsoft.com/v2/"][..]),
-            ("a 'b c' \"d \\\" e\" f\\ g ''", &["a", "b c", "d \" e", "f g", ""][..]),
-            ("  nc -vz $(reboot) 443 ; ls *", &["nc", "-vz", "$(reboot)", "443", ";", "ls", "*"][..]),
+            (
+                "curl -v --insecure https://mcr.microsoft.com/v2/",
+                &["curl", "-v", "--insecure", "https://mcr.microsoft.com/v2/"][..],
+            ),
+            (
+                "a 'b c' \"d \\\" e\" f\\ g ''",
+                &["a", "b c", "d \" e", "f g", ""][..],
+            ),
+            (
+                "  nc -vz $(reboot) 443 ; ls *",
+                &["nc", "-vz", "$(reboot)", "443", ";", "ls", "*"][..],
+            ),
             ("", &[][..]),
         ] {
             assert_eq!(words(line), want, "{line}");

@@ -14,9 +14,15 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 pub(super) fn sysctl(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let settings = sysctl::settings(&config.custom_linux_os_config.sysctl_config);
     let asked = sysctl::asked(config);
-    let own: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let own: Vec<(&str, &str)> = settings
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     // In the order of their names, as they are read at boot: the last one counts.
-    let mut files = vec![(sysctl::FORWARDING_FILE, sysctl::FORWARDING.to_vec()), (sysctl::FILE, own)];
+    let mut files = vec![
+        (sysctl::FORWARDING_FILE, sysctl::FORWARDING.to_vec()),
+        (sysctl::FILE, own),
+    ];
     if protects_defaults(config) {
         files.insert(0, (sysctl::PROTECTED_FILE, sysctl::PROTECTED.to_vec()));
     }
@@ -44,7 +50,9 @@ fn value_now(
     if asked && !scene.planning {
         return Err(Failure::permanent(
             format!("this kernel has no setting `{name}`"),
-            format!("leave `{name}` out of `custom_linux_os_config.sysctl_config`, or load the module that has it"),
+            format!(
+                "leave `{name}` out of `custom_linux_os_config.sysctl_config`, or load the module that has it"
+            ),
         ));
     }
     Ok(None)
@@ -69,22 +77,35 @@ fn huge_page_values(config: &Configuration) -> Vec<(&'static str, &str)> {
         ("enabled", wish.transparent_hugepage_support.as_str()),
         ("defrag", wish.transparent_defrag.as_str()),
     ];
-    rows.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    rows.into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect()
 }
 
 /// Now, and after a reboot: sysfs.conf is where AKS says it, but only read where sysfsutils is
 /// installed; tmpfiles is read everywhere.
 pub(super) fn huge_pages(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let values = huge_page_values(config);
-    let names: Vec<String> =
-        values.iter().map(|(name, _)| format!("kernel/mm/transparent_hugepage/{name}")).collect();
-    let rows: Vec<(&str, &str)> =
-        names.iter().map(String::as_str).zip(values.iter().map(|(_, value)| *value)).collect();
+    let names: Vec<String> = values
+        .iter()
+        .map(|(name, _)| format!("kernel/mm/transparent_hugepage/{name}"))
+        .collect();
+    let rows: Vec<(&str, &str)> = names
+        .iter()
+        .map(String::as_str)
+        .zip(values.iter().map(|(_, value)| *value))
+        .collect();
     let present = observe::read_text(scene, "/etc/sysfs.conf").unwrap_or_default();
-    let boot: String =
-        values.iter().map(|(name, value)| format!("w {HUGE_PAGES}/{name} - - - - {value}\n")).collect();
+    let boot: String = values
+        .iter()
+        .map(|(name, value)| format!("w {HUGE_PAGES}/{name} - - - - {value}\n"))
+        .collect();
     let mut changes = vec![
-        Change::file("/etc/sysfs.conf", 0o644, merge::with_variables(&present, &rows)),
+        Change::file(
+            "/etc/sysfs.conf",
+            0o644,
+            merge::with_variables(&present, &rows),
+        ),
         Change::file("/etc/tmpfiles.d/aks-transparent-hugepage.conf", 0o644, boot),
     ];
     changes.extend(values.into_iter().map(|(name, value)| Change::Setting {

@@ -19,15 +19,29 @@ const HEALTH: &str = "http://127.0.0.1:10248/healthz";
 pub(super) fn files(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let machine = observe::machine(config, scene);
     let mut changes = vec![
-        Change::file(kubelet::DEFAULT_FILE, 0o600, kubelet::default_file(config, &machine)),
-        Change::file(firewall::WIRESERVER_PATH, 0o755, firewall::WIRESERVER_SCRIPT),
+        Change::file(
+            kubelet::DEFAULT_FILE,
+            0o600,
+            kubelet::default_file(config, &machine),
+        ),
+        Change::file(
+            firewall::WIRESERVER_PATH,
+            0o755,
+            firewall::WIRESERVER_SCRIPT,
+        ),
         Change::file(firewall::IMDS_PATH, 0o755, firewall::imds_script()),
     ];
     let wanted = kubelet::drop_ins(config, &machine);
     let path = |name: &str| format!("{}/{name}", kubelet::DROP_INS);
-    let unwanted = kubelet::DROP_IN_NAMES.iter().filter(|name| wanted.iter().all(|d| d.name != **name));
+    let unwanted = kubelet::DROP_IN_NAMES
+        .iter()
+        .filter(|name| wanted.iter().all(|d| d.name != **name));
     changes.extend(unwanted.map(|name| Change::absent(path(name))));
-    changes.extend(wanted.iter().map(|d| Change::file(path(d.name), d.mode, d.text.clone())));
+    changes.extend(
+        wanted
+            .iter()
+            .map(|d| Change::file(path(d.name), d.mode, d.text.clone())),
+    );
     changes.extend(kubeconfigs(config));
     changes.extend(observe::own_unit(scene, UNIT, units::kubelet()));
     if config.kubelet_config.kubelet_disk_type == KubeletDisk::TempDisk {
@@ -44,7 +58,13 @@ fn kubeconfigs(config: &Configuration) -> Option<Change> {
         return Some(Change::secret_file(kubeconfig::BOOTSTRAP_KUBECONFIG, text));
     }
     // The client of secure TLS bootstrapping writes its own.
-    let text = || Change::file(kubeconfig::KUBECONFIG, 0o600, kubeconfig::with_certificate(config));
+    let text = || {
+        Change::file(
+            kubeconfig::KUBECONFIG,
+            0o600,
+            kubeconfig::with_certificate(config),
+        )
+    };
     (!tls_bootstrap::enabled(config)).then(text)
 }
 
@@ -99,7 +119,11 @@ pub(super) fn cgroup_hierarchy(config: &Configuration, scene: &Scene<'_>) -> Cha
 /// What the kubelet hands to the credential provider.
 pub(super) fn credential_provider(config: &Configuration, _: &Scene<'_>) -> Changes {
     let text = credential_provider::config_file(config);
-    Ok(vec![Change::file(credential_provider::CONFIG_FILE, 0o644, text)])
+    Ok(vec![Change::file(
+        credential_provider::CONFIG_FILE,
+        0o644,
+        text,
+    )])
 }
 
 /// Starts it, and starts it again when what it reads has changed.
@@ -133,17 +157,36 @@ pub(super) fn healthy(_: &Configuration, scene: &Scene<'_>) -> Finding {
     let request = Request::get(HEALTH).at_most(scene.remaining().min(Duration::from_secs(5)));
     let mut body = Vec::new();
     let problem = match scene.host.http(&request, &mut body, scene.stop) {
-        Ok(response) if response.status == 200 => return Ok("the kubelet says it is well".to_owned()),
-        Ok(response) => format!("says {}: {}", response.status, String::from_utf8_lossy(&body).trim()),
+        Ok(response) if response.status == 200 => {
+            return Ok("the kubelet says it is well".to_owned());
+        }
+        Ok(response) => format!(
+            "says {}: {}",
+            response.status,
+            String::from_utf8_lossy(&body).trim()
+        ),
         Err(error) => error.to_string(),
     };
     let state = unit_state(scene, UNIT);
-    let log = Command::new("journalctl", &["-u", UNIT, "-n", "1", "-o", "cat", "--no-pager"]);
-    let last = scene.run(&log).map(|answer| answer.last_words()).unwrap_or_default();
+    let log = Command::new(
+        "journalctl",
+        &["-u", UNIT, "-n", "1", "-o", "cat", "--no-pager"],
+    );
+    let last = scene
+        .run(&log)
+        .map(|answer| answer.last_words())
+        .unwrap_or_default();
     let failure = Failure::new(
         format!("the kubelet ({state}) is not well: {problem}; its last words: {last}"),
         "see `journalctl -u kubelet` for what it waits for: mostly its configuration, the \
          container runtime, or its first certificate",
     );
-    Err(if state == "failed" { Failure { permanent: true, ..failure } } else { failure })
+    Err(if state == "failed" {
+        Failure {
+            permanent: true,
+            ..failure
+        }
+    } else {
+        failure
+    })
 }

@@ -30,14 +30,18 @@ pub(super) fn service(config: &Configuration, scene: &Scene<'_>) -> Changes {
         let inputs = [localdns::COREFILE, localdns::ENVIRONMENT, localdns::SLICE];
         changes.push(Change::running_unit(UNIT, &inputs));
     } else {
-        tracing::warn!("this image has no local DNS: its files are written, but nothing is started");
+        tracing::warn!(
+            "this image has no local DNS: its files are written, but nothing is started"
+        );
     }
     Ok(changes)
 }
 
 /// How often names are resolved anew: no more than every five seconds.
 fn timer_interval(config: &Configuration) -> Option<Change> {
-    let asked = config.local_dns_profile.hosts_plugin_refresh_interval_in_seconds?;
+    let asked = config
+        .local_dns_profile
+        .hosts_plugin_refresh_interval_in_seconds?;
     let seconds = Some(asked).filter(|seconds| *seconds > 0)?.max(5);
     let path = format!("/etc/systemd/system/{TIMER}.d/10-refresh-interval.conf");
     let text = format!("[Timer]\nOnUnitActiveSec={seconds}s\nAccuracySec=1s\n");

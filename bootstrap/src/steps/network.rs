@@ -26,7 +26,10 @@ pub(super) fn directories(_: &Configuration, _: &Scene<'_>) -> Changes {
         "/var/lib/cni",
         "/var/lib/kubelet",
     ];
-    Ok(DIRECTORIES.into_iter().map(|path| Change::directory(path, 0o755)).collect())
+    Ok(DIRECTORIES
+        .into_iter()
+        .map(|path| Change::directory(path, 0o755))
+        .collect())
 }
 
 /// Ubuntu's stub resolver is bypassed: pods inherit the file, and cannot reach the stub.
@@ -34,7 +37,10 @@ pub(super) fn resolver(_: &Configuration, scene: &Scene<'_>) -> Changes {
     const UPLINK: &str = "/run/systemd/resolve/resolv.conf";
     let ubuntu = observe::distribution(scene).is_ubuntu();
     let present = ubuntu && scene.host.files().exists(UPLINK);
-    Ok(present.then(|| Change::link("/etc/resolv.conf", UPLINK)).into_iter().collect())
+    Ok(present
+        .then(|| Change::link("/etc/resolv.conf", UPLINK))
+        .into_iter()
+        .collect())
 }
 
 /// Modules the pod network needs, and Azure's conflist where the plugin brought one.
@@ -43,8 +49,16 @@ pub(super) fn cni(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let mut changes = vec![
         module("br_netfilter", "/proc/sys/net/bridge"),
         module("nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_max"),
-        Change::file("/etc/modules-load.d/br_netfilter.conf", 0o644, "br_netfilter\n"),
-        Change::file("/etc/modules-load.d/nf_conntrack.conf", 0o644, "nf_conntrack\n"),
+        Change::file(
+            "/etc/modules-load.d/br_netfilter.conf",
+            0o644,
+            "br_netfilter\n",
+        ),
+        Change::file(
+            "/etc/modules-load.d/nf_conntrack.conf",
+            0o644,
+            "nf_conntrack\n",
+        ),
     ];
     if config.network_config.network_plugin == NetworkPlugin::Azure {
         let calico = config.network_config.network_policy == NetworkPolicy::Calico;
@@ -83,7 +97,10 @@ pub(super) fn private_hosts(config: &Configuration, scene: &Scene<'_>) -> Change
     }
     let name = &config.api_server_config.api_server_name;
     let text = format!("[Service]\nEnvironment=\"KUBE_API_SERVER_NAME={name}\"\n");
-    Ok(vec![Change::file(DROP_IN, 0o644, text), Change::running_unit(UNIT, &[DROP_IN])])
+    Ok(vec![
+        Change::file(DROP_IN, 0o644, text),
+        Change::running_unit(UNIT, &[DROP_IN]),
+    ])
 }
 
 /// Whether the machine joins a domain.
@@ -97,7 +114,9 @@ pub(super) fn has_search_domain(config: &Configuration) -> bool {
 pub(super) fn search_domain(config: &Configuration, scene: &Scene<'_>) -> Changes {
     if !scene.host.files().exists(SEARCH_DOMAIN_SCRIPT) {
         return Err(Failure::permanent(
-            format!("`custom_search_domain_config` needs {SEARCH_DOMAIN_SCRIPT}, which this image does not have"),
+            format!(
+                "`custom_search_domain_config` needs {SEARCH_DOMAIN_SCRIPT}, which this image does not have"
+            ),
             "use an image that has it, or leave `custom_search_domain_config` out",
         ));
     }
@@ -109,8 +128,15 @@ pub(super) fn search_domain(config: &Configuration, scene: &Scene<'_>) -> Change
         .with_variable("CUSTOM_SEARCH_REALM_USER", &wish.realm_user)
         .reading(format!("{}\n", wish.realm_password.reveal()))
         .at_most(scene.remaining());
-    let check = Check::Inputs { paths: vec![SEARCH_DOMAIN_SCRIPT.into()], per_boot: false };
-    Ok(vec![Change::command(format!("join {}", wish.domain_name), check, command)])
+    let check = Check::Inputs {
+        paths: vec![SEARCH_DOMAIN_SCRIPT.into()],
+        per_boot: false,
+    };
+    Ok(vec![Change::command(
+        format!("join {}", wish.domain_name),
+        check,
+        command,
+    )])
 }
 
 /// Interfaces after the first, by the addresses the metadata service knows them by.
@@ -130,11 +156,24 @@ pub(super) fn secondary_interfaces(config: &Configuration, scene: &Scene<'_>) ->
         .iter()
         .enumerate()
         .map(|(n, nic)| (n + 1, nic))
-        .map(|(n, nic)| Change::file(path(n), 0o600, cni::secondary_interface(n, &nic.mac, nic.ipv6)))
+        .map(|(n, nic)| {
+            Change::file(
+                path(n),
+                0o600,
+                cni::secondary_interface(n, &nic.mac, nic.ipv6),
+            )
+        })
         .collect();
     if !changes.is_empty() {
-        let check = Check::Inputs { paths: vec!["/etc/netplan".into()], per_boot: false };
-        changes.push(Change::command("apply netplan", check, Command::new("netplan", &["apply"])));
+        let check = Check::Inputs {
+            paths: vec!["/etc/netplan".into()],
+            per_boot: false,
+        };
+        changes.push(Change::command(
+            "apply netplan",
+            check,
+            Command::new("netplan", &["apply"]),
+        ));
     }
     Ok(changes)
 }
@@ -161,10 +200,17 @@ pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Cha
     }
     let mangle = wish.insert_imds_restriction_rule_to_mangle_table;
     if iptables {
-        return Ok(vec![with_rule(if mangle { "mangle" } else { "filter" }, &primary)]);
+        return Ok(vec![with_rule(
+            if mangle { "mangle" } else { "filter" },
+            &primary,
+        )]);
     }
     if !has_program(scene, "nft") && !scene.planning {
-        let code = if mangle { INSERT_INTO_MANGLE } else { INSERT_INTO_FILTER };
+        let code = if mangle {
+            INSERT_INTO_MANGLE
+        } else {
+            INSERT_INTO_FILTER
+        };
         return Err(Failure::permanent(
             "pods cannot be kept from the metadata service: neither iptables nor nft is installed",
             "install iptables, or set `imds_restriction_config.enable_imds_restriction` to false",
@@ -176,7 +222,9 @@ pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Cha
 
 fn has_program(scene: &Scene<'_>, name: &str) -> bool {
     let places = ["/usr/sbin", "/sbin", "/usr/bin"];
-    places.iter().any(|place| scene.host.files().exists(format!("{place}/{name}")))
+    places
+        .iter()
+        .any(|place| scene.host.files().exists(format!("{place}/{name}")))
 }
 
 fn with_rule(table: &str, primary: &str) -> Change {

@@ -46,7 +46,11 @@ pub(super) fn metadata_cache(_: &Configuration, scene: &Scene<'_>) -> Changes {
     }
     let file = Change::File(crate::engine::File {
         secret: true,
-        ..crate::engine::File::new(METADATA_CACHE, 0o600, crate::engine::Content::Bytes(document))
+        ..crate::engine::File::new(
+            METADATA_CACHE,
+            0o600,
+            crate::engine::Content::Bytes(document),
+        )
     });
     Ok(vec![file])
 }
@@ -90,13 +94,19 @@ pub(super) fn machine(config: &Configuration, scene: &Scene<'_>) -> Machine {
 /// The machine and its containerd.
 pub(super) fn machine_with_containerd(config: &Configuration, scene: &Scene<'_>) -> Machine {
     let answer = scene.run(&Command::new("containerd", &["--version"]));
-    let containerd = answer.ok().and_then(|answer| version_of(answer.text().split_whitespace().nth(2)?));
-    Machine { containerd, ..machine(config, scene) }
+    let containerd = answer
+        .ok()
+        .and_then(|answer| version_of(answer.text().split_whitespace().nth(2)?));
+    Machine {
+        containerd,
+        ..machine(config, scene)
+    }
 }
 
 /// The distribution; one that says nothing of itself is nobody.
 pub(super) fn distribution(scene: &Scene<'_>) -> Distribution {
-    let text = read_text(scene, "/etc/os-release").or_else(|| read_text(scene, "/usr/lib/os-release"));
+    let text =
+        read_text(scene, "/etc/os-release").or_else(|| read_text(scene, "/usr/lib/os-release"));
     Distribution::parse(&text.unwrap_or_default())
 }
 
@@ -107,7 +117,9 @@ pub(super) fn read_text(scene: &Scene<'_>, path: &str) -> Option<String> {
 
 /// Whether the machine has a unit of this name.
 pub(super) fn has_unit(scene: &Scene<'_>, name: &str) -> bool {
-    UNIT_DIRECTORIES.iter().any(|directory| scene.host.files().exists(format!("{directory}/{name}")))
+    UNIT_DIRECTORIES
+        .iter()
+        .any(|directory| scene.host.files().exists(format!("{directory}/{name}")))
 }
 
 /// Our own unit file, unless the image brought one of its own.
@@ -122,7 +134,9 @@ fn hostname(scene: &Scene<'_>) -> String {
     let name = ["/proc/sys/kernel/hostname", "/etc/hostname"]
         .into_iter()
         .find_map(|path| read_text(scene, path));
-    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or("localhost".to_owned())
+    name.map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or("localhost".to_owned())
 }
 
 fn runc(scene: &Scene<'_>) -> Option<String> {
@@ -162,7 +176,10 @@ fn source_address(route: &str) -> Option<String> {
 
 /// Whether a unit file is a mask.
 pub(super) fn is_masked(scene: &Scene<'_>, name: &str) -> bool {
-    let entry = scene.host.files().entry(format!("/etc/systemd/system/{name}"));
+    let entry = scene
+        .host
+        .files()
+        .entry(format!("/etc/systemd/system/{name}"));
     let masked = std::path::Path::new("/dev/null");
     matches!(entry, Ok(Some(entry)) if entry.kind == Kind::Link(masked.to_owned()))
 }

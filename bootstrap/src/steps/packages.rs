@@ -7,8 +7,8 @@ use super::Changes;
 use crate::config::{Configuration, NetworkPlugin};
 use crate::engine::{Change, Check, CommandChange, Content, Failure, File, Scene};
 use crate::host::{Command, Kind, Request};
-use crate::render::source::{Location, Source, digest};
 use crate::machine::version_of;
+use crate::render::source::{Location, Source, digest};
 use crate::render::{credential_provider, proxy, tls_bootstrap};
 use crate::version::Version;
 
@@ -59,16 +59,29 @@ mv -f "$1.draft" "$1""#;
 /// containerd and runc.
 pub(super) fn container_runtime(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let files = scene.host.files();
-    let has = |name: &str| ["/usr/bin", "/usr/sbin", "/usr/local/bin"].iter().any(|d| files.exists(format!("{d}/{name}")));
+    let has = |name: &str| {
+        ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
+            .iter()
+            .any(|d| files.exists(format!("{d}/{name}")))
+    };
     let mut changes = Vec::new();
     let mut missing = Vec::new();
     let rows = [
-        ("containerd", &config.containerd_config.containerd_package_url, CONTAINERD_DOWNLOAD_TIMEOUT),
-        ("runc", &config.runc_config.runc_package_url, RUNC_DOWNLOAD_TIMEOUT),
+        (
+            "containerd",
+            &config.containerd_config.containerd_package_url,
+            CONTAINERD_DOWNLOAD_TIMEOUT,
+        ),
+        (
+            "runc",
+            &config.runc_config.runc_package_url,
+            RUNC_DOWNLOAD_TIMEOUT,
+        ),
     ];
     for (program, url, code) in rows {
         match Source::parse(url) {
-            Some(source) => changes.extend(package(config, scene, program, &source).map_err(|f| f.with_code(code))?),
+            Some(source) => changes
+                .extend(package(config, scene, program, &source).map_err(|f| f.with_code(code))?),
             None if !has(program) => missing.push(program),
             None => {}
         }
@@ -78,13 +91,20 @@ pub(super) fn container_runtime(config: &Configuration, scene: &Scene<'_>) -> Ch
     }
     if config.is_vhd != Some(false) && !files.exists("/opt/azure/vhd-install.complete") {
         return Err(Failure::permanent(
-            format!("{} not installed, and this is not a finished AKS image", missing.join(" and ")),
+            format!(
+                "{} not installed, and this is not a finished AKS image",
+                missing.join(" and ")
+            ),
             "use an AKS image, or say `is_vhd: false` so that they are installed",
         )
         .with_code(VHD_FILE_NOT_FOUND));
     }
     let sign = format!("/usr/bin/{}", missing[0]);
-    let sign = if missing[0] == "runc" { "/usr/sbin/runc".to_owned() } else { sign };
+    let sign = if missing[0] == "runc" {
+        "/usr/sbin/runc".to_owned()
+    } else {
+        sign
+    };
     changes.push(apt_install(scene, &missing, &sign));
     Ok(changes)
 }
@@ -93,9 +113,16 @@ pub(super) fn container_runtime(config: &Configuration, scene: &Scene<'_>) -> Ch
 fn package(config: &Configuration, scene: &Scene<'_>, program: &str, source: &Source) -> Changes {
     let directory = format!("/opt/{program}/downloads");
     let (mut changes, path) = fetched(config, scene, source, &directory)?;
-    let check = Check::Inputs { paths: vec![path.clone().into()], per_boot: false };
+    let check = Check::Inputs {
+        paths: vec![path.clone().into()],
+        per_boot: false,
+    };
     let command = Command::new("sh", &["-c", APT_INSTALL, "sh", &path]).at_most(scene.remaining());
-    changes.push(Change::command(format!("install {}", source.file_name), check, command));
+    changes.push(Change::command(
+        format!("install {}", source.file_name),
+        check,
+        command,
+    ));
     Ok(changes)
 }
 
@@ -103,7 +130,11 @@ fn apt_install(scene: &Scene<'_>, packages: &[&str], sign: &str) -> Change {
     let mut arguments = vec!["-c", APT_INSTALL, "sh"];
     arguments.extend(packages);
     let command = Command::new("sh", &arguments).at_most(scene.remaining());
-    Change::command(format!("install {}", packages.join(" ")), Check::Exists(sign.into()), command)
+    Change::command(
+        format!("install {}", packages.join(" ")),
+        Check::Exists(sign.into()),
+        command,
+    )
 }
 
 /// The plugins of the pod network, in the place AKS has them.
@@ -120,7 +151,10 @@ pub(super) fn network_plugin(config: &Configuration, scene: &Scene<'_>) -> Chang
         }
     }
     let reference = ["bridge", "host-local", "loopback"];
-    if reference.iter().all(|plugin| files.exists(format!("{CNI_BIN}/{plugin}"))) {
+    if reference
+        .iter()
+        .all(|plugin| files.exists(format!("{CNI_BIN}/{plugin}")))
+    {
         return Ok(changes);
     }
     changes.extend(reference_plugins(scene)?);
@@ -134,19 +168,44 @@ fn reference_plugins(scene: &Scene<'_>) -> Changes {
     if packaged.iter().any(|plugin| plugin == "bridge") {
         let absent = |plugin: &String| !files.exists(format!("{CNI_BIN}/{plugin}"));
         let link = |plugin: String| {
-            Change::link(format!("{CNI_BIN}/{plugin}"), format!("{CNI_PACKAGED}/{plugin}"))
+            Change::link(
+                format!("{CNI_BIN}/{plugin}"),
+                format!("{CNI_PACKAGED}/{plugin}"),
+            )
         };
         return Ok(packaged.into_iter().filter(absent).map(link).collect());
     }
     let archives = files.list(CNI_DOWNLOADS).unwrap_or_default();
-    let archive = archives.iter().rev().find(|a| a.starts_with("cni-plugins-") && a.ends_with("gz"));
+    let archive = archives
+        .iter()
+        .rev()
+        .find(|a| a.starts_with("cni-plugins-") && a.ends_with("gz"));
     if let Some(archive) = archive {
-        return Ok(vec![unpacked_whole(scene, &format!("{CNI_DOWNLOADS}/{archive}"), "bridge")]);
+        return Ok(vec![unpacked_whole(
+            scene,
+            &format!("{CNI_DOWNLOADS}/{archive}"),
+            "bridge",
+        )]);
     }
-    let mut changes = vec![apt_install(scene, &["containernetworking-plugins"], &format!("{CNI_PACKAGED}/bridge"))];
-    let links = ["bridge", "host-local", "loopback", "portmap", "bandwidth", "firewall", "tuning"];
+    let mut changes = vec![apt_install(
+        scene,
+        &["containernetworking-plugins"],
+        &format!("{CNI_PACKAGED}/bridge"),
+    )];
+    let links = [
+        "bridge",
+        "host-local",
+        "loopback",
+        "portmap",
+        "bandwidth",
+        "firewall",
+        "tuning",
+    ];
     changes.extend(links.map(|plugin| {
-        Change::link(format!("{CNI_BIN}/{plugin}"), format!("{CNI_PACKAGED}/{plugin}"))
+        Change::link(
+            format!("{CNI_BIN}/{plugin}"),
+            format!("{CNI_PACKAGED}/{plugin}"),
+        )
     }));
     Ok(changes)
 }
@@ -154,7 +213,11 @@ fn reference_plugins(scene: &Scene<'_>) -> Changes {
 fn unpacked_whole(scene: &Scene<'_>, archive: &str, sign: &str) -> Change {
     let command = Command::new("tar", &["-xzf", archive, "-C", CNI_BIN, "--no-same-owner"]);
     let check = Check::Exists(format!("{CNI_BIN}/{sign}").into());
-    Change::command(format!("unpack {archive}"), check, command.at_most(scene.remaining()))
+    Change::command(
+        format!("unpack {archive}"),
+        check,
+        command.at_most(scene.remaining()),
+    )
 }
 
 /// kubelet and kubectl of the cluster's version, under the names AKS has them.
@@ -168,13 +231,23 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let link = |tool: &str, target: String| Change::link(format!("/opt/bin/{tool}"), target);
     let links = || ["kubelet", "kubectl"].map(|tool| link(tool, format!("{tool}-{version}")));
     if !version.is_empty() && cached("kubelet") {
-        let present = ["kubelet", "kubectl"].into_iter().filter(|tool| cached(tool));
-        return Ok(present.map(|tool| link(tool, format!("{tool}-{version}"))).collect());
+        let present = ["kubelet", "kubectl"]
+            .into_iter()
+            .filter(|tool| cached(tool));
+        return Ok(present
+            .map(|tool| link(tool, format!("{tool}-{version}")))
+            .collect());
     }
     if let Some(source) = kubelet_source(config, scene) {
         let (mut changes, path) = fetched(config, scene, &source, KUBERNETES_DOWNLOADS)?;
         let suffix = format!("-{version}");
-        changes.push(unpacked(scene, &path, "/opt/bin", &suffix, &["kubelet", "kubectl"]));
+        changes.push(unpacked(
+            scene,
+            &path,
+            "/opt/bin",
+            &suffix,
+            &["kubelet", "kubectl"],
+        ));
         changes.extend(links());
         return Ok(changes);
     }
@@ -196,10 +269,15 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
 /// itself; any other must be asked, which costs a process.
 fn is_there(scene: &Scene<'_>, version: &str) -> bool {
     let files = scene.host.files();
-    let Ok(Some(entry)) = files.entry("/opt/bin/kubelet") else { return false };
+    let Ok(Some(entry)) = files.entry("/opt/bin/kubelet") else {
+        return false;
+    };
     if let Kind::Link(target) = &entry.kind {
         let named = format!("kubelet-{version}");
-        if target.file_name().is_some_and(|name| name.to_string_lossy() == named) {
+        if target
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy() == named)
+        {
             return files.exists(format!("/opt/bin/{named}"));
         }
     }
@@ -207,19 +285,27 @@ fn is_there(scene: &Scene<'_>, version: &str) -> bool {
         return true;
     }
     let answer = scene.run(&Command::new("/opt/bin/kubelet", &["--version"]));
-    let found = answer.ok().and_then(|answer| version_of(answer.text().split_whitespace().nth(1)?));
+    let found = answer
+        .ok()
+        .and_then(|answer| version_of(answer.text().split_whitespace().nth(1)?));
     found.is_some() && found == Version::parse(version)
 }
 
 /// A private or custom build comes first; then an archive that is already here; then the URL.
 fn kubelet_source(config: &Configuration, scene: &Scene<'_>) -> Option<Source> {
     let wish = &config.kube_binary_config;
-    let urls = [&wish.custom_kube_binary_url, &wish.private_kube_binary_url, &wish.kube_binary_url];
+    let urls = [
+        &wish.custom_kube_binary_url,
+        &wish.private_kube_binary_url,
+        &wish.kube_binary_url,
+    ];
     if let Some(source) = urls.into_iter().find_map(|url| Source::parse(url)) {
         return Some(source);
     }
     let archives = scene.host.files().list(KUBERNETES_DOWNLOADS).ok()?;
-    let archive = archives.into_iter().find(|a| a.starts_with("kubernetes-node") && a.ends_with("gz"))?;
+    let archive = archives
+        .into_iter()
+        .find(|a| a.starts_with("kubernetes-node") && a.ends_with("gz"))?;
     Source::parse(&format!("{KUBERNETES_DOWNLOADS}/{archive}"))
 }
 
@@ -228,17 +314,30 @@ pub(super) fn credential_provider(config: &Configuration, scene: &Scene<'_>) -> 
     if scene.host.files().exists(credential_provider::BINARY) {
         return Ok(Vec::new());
     }
-    let Some(source) = Source::parse(&config.kube_binary_config.linux_credential_provider_url) else {
+    let Some(source) = Source::parse(&config.kube_binary_config.linux_credential_provider_url)
+    else {
         return Err(Failure::permanent(
-            format!("the kubelet is to use {}, which is not installed", credential_provider::BINARY),
+            format!(
+                "the kubelet is to use {}, which is not installed",
+                credential_provider::BINARY
+            ),
             "give `kube_binary_config.linux_credential_provider_url`, use an image that has it, or \
              leave the `--image-credential-provider-*` flags out",
         ));
     };
     let (mut changes, path) = fetched(config, scene, &source, "/opt/credentialprovider/downloads")?;
     let directory = "/var/lib/kubelet/credential-provider";
-    changes.push(unpacked(scene, &path, directory, "", &["azure-acr-credential-provider"]));
-    changes.push(Change::link(credential_provider::BINARY, "azure-acr-credential-provider"));
+    changes.push(unpacked(
+        scene,
+        &path,
+        directory,
+        "",
+        &["azure-acr-credential-provider"],
+    ));
+    changes.push(Change::link(
+        credential_provider::BINARY,
+        "azure-acr-credential-provider",
+    ));
     Ok(changes)
 }
 
@@ -248,7 +347,9 @@ pub(super) fn tls_bootstrap_client(config: &Configuration, scene: &Scene<'_>) ->
     if !tls_bootstrap::enabled(config) {
         return Ok(vec![Change::absent(tls_bootstrap::CLIENT)]);
     }
-    let url = &config.bootstrapping_config.secure_tls_bootstrapping_custom_client_download_url;
+    let url = &config
+        .bootstrapping_config
+        .secure_tls_bootstrapping_custom_client_download_url;
     if let Some(source) = url.as_deref().and_then(Source::parse) {
         let directory = "/opt/aks-secure-tls-bootstrap-client/downloads";
         let (mut changes, path) = fetched(config, scene, &source, directory)?;
@@ -260,7 +361,10 @@ pub(super) fn tls_bootstrap_client(config: &Configuration, scene: &Scene<'_>) ->
         return Ok(Vec::new());
     }
     Err(Failure::permanent(
-        format!("secure TLS bootstrapping needs {}, which this image does not have", tls_bootstrap::CLIENT),
+        format!(
+            "secure TLS bootstrapping needs {}, which this image does not have",
+            tls_bootstrap::CLIENT
+        ),
         "give `bootstrapping_config.secure_tls_bootstrapping_custom_client_download_url`, or use an image that has it",
     ))
 }
@@ -277,14 +381,26 @@ fn fetched(
         Location::Url(url) => url,
     };
     let path = format!("{directory}/{}", source.file_name);
-    let sha256 = source.sha256.clone().or_else(|| published_digest(config, scene, url, &path));
+    let sha256 = source
+        .sha256
+        .clone()
+        .or_else(|| published_digest(config, scene, url, &path));
     let direct = !url.contains('?') && proxy::for_url(config, url).is_none();
     let change = match sha256 {
         Some(sha256) if direct => {
-            let content = Content::Download { url: url.clone(), sha256 };
+            let content = Content::Download {
+                url: url.clone(),
+                sha256,
+            };
             Change::File(File::new(&path, 0o644, content))
         }
-        sha256 => download(config, scene, url, &path, sha256.as_deref().unwrap_or_default()),
+        sha256 => download(
+            config,
+            scene,
+            url,
+            &path,
+            sha256.as_deref().unwrap_or_default(),
+        ),
     };
     Ok((vec![Change::directory(directory, 0o755), change], path))
 }
@@ -301,7 +417,12 @@ fn local(scene: &Scene<'_>, path: &str) -> Result<String, Failure> {
 
 /// What the publisher says the bytes are, in a file beside the archive. Not asked for an archive
 /// that is already here.
-fn published_digest(config: &Configuration, scene: &Scene<'_>, url: &str, path: &str) -> Option<String> {
+fn published_digest(
+    config: &Configuration,
+    scene: &Scene<'_>,
+    url: &str,
+    path: &str,
+) -> Option<String> {
     if scene.planning || scene.host.files().exists(path) {
         return None;
     }
@@ -311,10 +432,18 @@ fn published_digest(config: &Configuration, scene: &Scene<'_>, url: &str, path: 
         .through(proxy::for_url(config, &url));
     let mut body = Vec::new();
     let response = scene.host.http(&request, &mut body, scene.stop).ok()?;
-    (response.status == 200).then(|| digest(&String::from_utf8_lossy(&body))).flatten()
+    (response.status == 200)
+        .then(|| digest(&String::from_utf8_lossy(&body)))
+        .flatten()
 }
 
-fn download(config: &Configuration, scene: &Scene<'_>, url: &str, path: &str, sha256: &str) -> Change {
+fn download(
+    config: &Configuration,
+    scene: &Scene<'_>,
+    url: &str,
+    path: &str,
+    sha256: &str,
+) -> Change {
     let mut command =
         Command::new("sh", &["-c", FETCH, "sh", path, sha256]).reading(format!("{url}\n"));
     for (name, value) in proxy::variables(config) {
@@ -328,10 +457,19 @@ fn download(config: &Configuration, scene: &Scene<'_>, url: &str, path: &str, sh
     })
 }
 
-fn unpacked(scene: &Scene<'_>, archive: &str, directory: &str, suffix: &str, names: &[&str]) -> Change {
+fn unpacked(
+    scene: &Scene<'_>,
+    archive: &str,
+    directory: &str,
+    suffix: &str,
+    names: &[&str],
+) -> Change {
     let mut arguments = vec!["-c", UNPACK, "sh", archive, directory, suffix];
     arguments.extend(names);
-    let places: Vec<String> = names.iter().map(|name| format!("{directory}/{name}{suffix}")).collect();
+    let places: Vec<String> = names
+        .iter()
+        .map(|name| format!("{directory}/{name}{suffix}"))
+        .collect();
     let mut undo = vec!["-f"];
     undo.extend(places.iter().map(String::as_str));
     Change::Command(CommandChange {

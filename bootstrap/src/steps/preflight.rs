@@ -40,7 +40,10 @@ pub(super) fn clock(config: &Configuration, scene: &Scene<'_>) -> Finding {
             ));
         }
     }
-    let answer = scene.run(&Command::new("timedatectl", &["show", "-p", "NTPSynchronized", "--value"]));
+    let answer = scene.run(&Command::new(
+        "timedatectl",
+        &["show", "-p", "NTPSynchronized", "--value"],
+    ));
     match answer.map(|answer| answer.text()) {
         Ok(answer) if answer == "yes" => Ok(format!("{now}, synchronised")),
         _ => Ok(format!("{now}, not known to be synchronised")),

@@ -10,14 +10,23 @@ use crate::render::{containerd, proxy};
 pub(super) fn settings(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let present = observe::read_text(scene, proxy::ENVIRONMENT).unwrap_or_default();
     let rows = [
-        (proxy::ENVIRONMENT.to_owned(), proxy::environment(&present, config)),
+        (
+            proxy::ENVIRONMENT.to_owned(),
+            proxy::environment(&present, config),
+        ),
         (proxy::APT.to_owned(), proxy::apt(config)),
         (proxy::MANAGER.to_owned(), proxy::manager(config)),
-        (format!("{}/10-httpproxy.conf", containerd::DROP_INS), proxy::UNIT_DROP_IN.to_owned()),
+        (
+            format!("{}/10-httpproxy.conf", containerd::DROP_INS),
+            proxy::UNIT_DROP_IN.to_owned(),
+        ),
     ];
     let file = |(path, text): (String, String)| {
         let content = Content::Bytes(text.into_bytes());
-        Change::File(File { secret: true, ..File::new(path, 0o644, content) })
+        Change::File(File {
+            secret: true,
+            ..File::new(path, 0o644, content)
+        })
     };
     Ok(rows.into_iter().map(file).collect())
 }

@@ -21,7 +21,10 @@ pub(super) fn certificate(config: &Configuration, scene: &Scene<'_>) -> Changes 
     let now = SystemTime::from(scene.host.now());
     let (certificate, key) = self_signed(&machine.hostname, now).map_err(|error| {
         Failure::new(
-            format!("a serving certificate for `{}` cannot be made: {error}", machine.hostname),
+            format!(
+                "a serving certificate for `{}` cannot be made: {error}",
+                machine.hostname
+            ),
             "check that the host name is a DNS name (`hostnamectl`)",
         )
     })?;
@@ -44,13 +47,18 @@ fn self_signed(name: &str, now: SystemTime) -> Result<(String, String), rcgen::E
 /// Whether the pair on disk belongs together and to this machine, and is not about to end.
 fn fits(scene: &Scene<'_>, machine: &Machine) -> bool {
     let files = scene.host.files();
-    let (Ok(certificate), Ok(key)) = (files.read(SERVING_CERTIFICATE), files.read(SERVING_KEY)) else {
+    let (Ok(certificate), Ok(key)) = (files.read(SERVING_CERTIFICATE), files.read(SERVING_KEY))
+    else {
         return false;
     };
-    let key = String::from_utf8(key).ok().and_then(|key| KeyPair::from_pem(&key).ok());
+    let key = String::from_utf8(key)
+        .ok()
+        .and_then(|key| KeyPair::from_pem(&key).ok());
     let pem = x509_parser::pem::parse_x509_pem(&certificate).ok();
     let parsed = pem.as_ref().and_then(|(_, pem)| pem.parse_x509().ok());
-    let (Some(key), Some(certificate)) = (key, parsed) else { return false };
+    let (Some(key), Some(certificate)) = (key, parsed) else {
+        return false;
+    };
     let own = certificate.public_key().raw == key.subject_public_key_info();
     let name = certificate.subject().iter_common_name().next();
     let named = name.and_then(|name| name.as_str().ok()) == Some(machine.hostname.as_str());

@@ -48,7 +48,11 @@ pub(super) fn file(config: &Configuration, scene: &Scene<'_>) -> Changes {
         }),
         Change::file("/etc/fstab", 0o644, merge::with_swap(&fstab, &file)),
     ];
-    changes.extend(observe::own_unit(scene, UNIT, units::swap(&file, &directory)));
+    changes.extend(observe::own_unit(
+        scene,
+        UNIT,
+        units::swap(&file, &directory),
+    ));
     changes.push(Change::running_unit(UNIT, &[]));
     Ok(changes)
 }
@@ -58,7 +62,10 @@ fn place(scene: &Scene<'_>, kilobytes: i64) -> Result<String, Failure> {
     let mut places: Vec<String> = resource_mount(scene).into_iter().collect();
     places.push("/".to_owned());
     let exists = |place: &&String| {
-        scene.host.files().exists(format!("{}/swapfile", place.trim_end_matches('/')))
+        scene
+            .host
+            .files()
+            .exists(format!("{}/swapfile", place.trim_end_matches('/')))
     };
     if let Some(place) = places.iter().find(exists) {
         return Ok(place.clone());
@@ -81,11 +88,21 @@ fn place(scene: &Scene<'_>, kilobytes: i64) -> Result<String, Failure> {
 
 fn resource_mount(scene: &Scene<'_>) -> Option<String> {
     let entry = scene.host.files().entry(RESOURCE_DISK).ok()??;
-    let Kind::Link(_) = entry.kind else { return None };
-    let device = scene.run(&Command::new("readlink", &["-f", RESOURCE_DISK])).ok()?.text();
+    let Kind::Link(_) = entry.kind else {
+        return None;
+    };
+    let device = scene
+        .run(&Command::new("readlink", &["-f", RESOURCE_DISK]))
+        .ok()?
+        .text();
     let find = Command::new("findmnt", &["-nr", "-o", "target", "-S", &device]);
     let answer = scene.run(&find).ok().filter(|answer| answer.success())?;
-    answer.text().lines().next().map(str::to_owned).filter(|target| !target.is_empty())
+    answer
+        .text()
+        .lines()
+        .next()
+        .map(str::to_owned)
+        .filter(|target| !target.is_empty())
 }
 
 fn free_kilobytes(scene: &Scene<'_>, place: &str) -> Result<i64, Failure> {
@@ -93,10 +110,16 @@ fn free_kilobytes(scene: &Scene<'_>, place: &str) -> Result<i64, Failure> {
     let answer = scene.run(&command)?;
     let text = answer.text();
     let line = text.lines().nth(1).unwrap_or_default();
-    line.split_whitespace().nth(3).and_then(|free| free.parse().ok()).ok_or_else(|| {
-        Failure::new(
-            format!("`{}` does not say how much is free on {place}", command.line()),
-            "see what `df` says by hand",
-        )
-    })
+    line.split_whitespace()
+        .nth(3)
+        .and_then(|free| free.parse().ok())
+        .ok_or_else(|| {
+            Failure::new(
+                format!(
+                    "`{}` does not say how much is free on {place}",
+                    command.line()
+                ),
+                "see what `df` says by hand",
+            )
+        })
 }

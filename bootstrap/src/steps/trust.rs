@@ -27,8 +27,16 @@ pub(super) fn certificates(config: &Configuration, scene: &Scene<'_>) -> Changes
     for (n, encoded) in config.custom_ca_certs.iter().enumerate() {
         let name = format!("00000000000000cert{n}.crt");
         let pem = certificate(encoded, &format!("custom_ca_certs[{n}]"))?;
-        changes.push(Change::file(format!("/opt/certs/{name}"), 0o644, pem.clone()));
-        changes.push(Change::file(format!("{STORE}/certs/{PREFIX}{name}"), 0o644, pem));
+        changes.push(Change::file(
+            format!("/opt/certs/{name}"),
+            0o644,
+            pem.clone(),
+        ));
+        changes.push(Change::file(
+            format!("{STORE}/certs/{PREFIX}{name}"),
+            0o644,
+            pem,
+        ));
         present.push(format!("{PREFIX}{name}"));
     }
     if has_proxy_ca(config) {
@@ -37,17 +45,27 @@ pub(super) fn certificates(config: &Configuration, scene: &Scene<'_>) -> Changes
         changes.push(Change::file(format!("{STORE}/proxyCA.crt"), 0o644, pem));
     }
     changes.extend(stale(scene, &present));
-    let check = Check::Inputs { paths: vec![STORE.into()], per_boot: false };
+    let check = Check::Inputs {
+        paths: vec![STORE.into()],
+        per_boot: false,
+    };
     let update = Command::new("update-ca-certificates", &["--fresh"]);
-    changes.push(Change::command("make the bundle of trusted CAs", check, update));
+    changes.push(Change::command(
+        "make the bundle of trusted CAs",
+        check,
+        update,
+    ));
     Ok(changes)
 }
 
 fn stale(scene: &Scene<'_>, present: &[String]) -> Vec<Change> {
     let directory = format!("{STORE}/certs");
     let names = scene.host.files().list(&directory).unwrap_or_default();
-    let old = names.into_iter().filter(|n| n.starts_with(PREFIX) && !present.contains(n));
-    old.map(|name| Change::absent(format!("{directory}/{name}"))).collect()
+    let old = names
+        .into_iter()
+        .filter(|n| n.starts_with(PREFIX) && !present.contains(n));
+    old.map(|name| Change::absent(format!("{directory}/{name}")))
+        .collect()
 }
 
 fn certificate(encoded: &str, field: &str) -> Result<Vec<u8>, Failure> {
@@ -55,8 +73,9 @@ fn certificate(encoded: &str, field: &str) -> Result<Vec<u8>, Failure> {
     pem.ok_or_else(|| {
         Failure::permanent(
             format!("`{field}` is not a certificate: it must be base64 of PEM"),
-            format!("encode the PEM file as it is: `base64 -w0 ca.pem`, and put that into `{field}`"),
+            format!(
+                "encode the PEM file as it is: `base64 -w0 ca.pem`, and put that into `{field}`"
+            ),
         )
     })
 }
-

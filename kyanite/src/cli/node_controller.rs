@@ -13,6 +13,39 @@ pub(super) fn is_its_name(program: &OsString) -> bool {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeController {
+    /// Make this machine the node that the configuration describes
+    Provision(Provision),
+    /// Wait until a provision has ended, print its result, and exit 0 or 1
+    ProvisionWait(ProvisionWait),
+    /// What a provision would change on this machine
+    Plan {
+        #[command(flatten)]
+        config: ConfigFile,
+        #[command(flatten)]
+        root: Root,
+    },
+    /// How the provision that is under way is doing, or how the last one went
+    Status {
+        /// Go on until it has ended
+        #[arg(long)]
+        follow: bool,
+        #[command(flatten)]
+        root: Root,
+    },
+    /// Take back what provisions have changed on this machine
+    Undo {
+        #[command(flatten)]
+        root: Root,
+    },
+    /// Print the version
+    Version,
+    /// Say that there are no hotfixes: those of upstream's program are not for this one
+    CheckHotfix {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        ignored: Vec<OsString>,
+    },
+    /// The same, and download nothing
+    DownloadHotfix,
     /// Every problem of a node configuration at once, with what to do about it
     Validate {
         #[command(flatten)]
@@ -35,6 +68,41 @@ pub(crate) struct ConfigFile {
     /// The node configuration; `-` for standard input
     #[arg(value_name = "FILE", default_value = bootstrap::custom_data::CONFIG_PATH)]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Provision {
+    /// The node configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) provision_config: Option<PathBuf>,
+    /// A script that does all of it instead, as newer services send it; run with bash
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nbc_cmd: Option<PathBuf>,
+    /// Run the provisioning scripts that the node image carries, with the environment they read
+    #[arg(long, requires = "provision_config", conflicts_with = "nbc_cmd")]
+    pub(crate) env: bool,
+    /// Log what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) root: Root,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ProvisionWait {
+    /// How long to wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 90 * 60)]
+    pub(crate) timeout: u64,
+    #[command(flatten)]
+    pub(crate) root: Root,
+}
+
+/// For tests: a machine that is only files.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Root {
+    /// Work on the files in this directory; commands and the network are simulated
+    #[arg(long = "root", value_name = "DIR", hide = true)]
+    pub(crate) directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

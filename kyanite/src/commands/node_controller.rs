@@ -1,4 +1,6 @@
-//! `kyanite node-controller`: what a node is asked to be, before it is one.
+//! `kyanite node-controller`: what a node is asked to be, before it is one; `machine` makes it one.
+
+mod machine;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -20,6 +22,24 @@ use crate::printer::Printer;
 /// Runs a command of the node controller.
 pub(super) fn run(command: NodeController, printer: &Printer) -> Result<ExitCode> {
     match command {
+        NodeController::Provision(flags) => return machine::provision(&flags, printer),
+        NodeController::ProvisionWait(flags) => return machine::wait(&flags, printer),
+        NodeController::Plan { config, root } => {
+            let config = accept(&config.file, printer)?;
+            machine::plan(&config, &root, printer)
+        }
+        NodeController::Status { follow, root } => return machine::status(follow, &root, printer),
+        NodeController::Undo { root } => machine::undo(&root, printer),
+        NodeController::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            printer.result(version, &json!({ "version": version }));
+            Ok(())
+        }
+        // The launcher on node images calls both and goes on whatever they say.
+        NodeController::CheckHotfix { .. } | NodeController::DownloadHotfix => {
+            printer.note("there are no hotfixes for this program");
+            Ok(())
+        }
         NodeController::Validate { config } => return check(&config.file, printer),
         NodeController::Explain { code } => explain(&code, printer),
         NodeController::CustomData(flags) => custom_data(&flags, printer),
