@@ -243,6 +243,9 @@ pub(crate) fn programs(spec: &Spec, custom_data: &CustomData) -> Vec<File> {
         .map(|(i, content)| program(hook(i), content))
         .collect();
     files.extend(scripts.map(|(i, content)| program(script(i), content)));
+    let ignored = custom_data.ignored.iter();
+    let log: String = ignored.map(|what| format!("not done: {what}\n")).collect();
+    files.push(File::new("/var/log/cloud-init.log", log));
     files.push(File {
         path: format!("{CLOUD}/user-data.txt").into(),
         mode: 0o600,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::{Error, WrittenFile, gunzip, unbase64};
 
@@ -21,7 +22,7 @@ struct Document {
     #[serde(default)]
     write_files: Vec<Entry>,
     #[serde(default)]
-    runcmd: Vec<Run>,
+    runcmd: Vec<Value>,
     #[serde(flatten)]
     rest: BTreeMap<String, IgnoredAny>,
 }
@@ -53,13 +54,6 @@ enum Permissions {
     Text(String),
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Run {
-    Line(String),
-    Words(Vec<String>),
-}
-
 /// Reads a cloud-config.
 pub(super) fn read(bytes: &[u8]) -> Result<CloudConfig, Error> {
     let text = std::str::from_utf8(bytes).map_err(|e| Error::CloudConfig(e.to_string()))?;
@@ -68,10 +62,19 @@ pub(super) fn read(bytes: &[u8]) -> Result<CloudConfig, Error> {
         return Ok(CloudConfig::default());
     };
     let files: Result<_, _> = document.write_files.into_iter().map(Entry::file).collect();
+    let mut ignored: Vec<String> = document.rest.into_keys().collect();
+    let commands = match script(&document.runcmd) {
+        Some(script) => (!document.runcmd.is_empty()).then_some(script),
+        // A colon in a command makes a mapping of it; cloud-init then runs none of them.
+        None => {
+            ignored.push("runcmd, which has an entry that is neither text nor a list".to_owned());
+            None
+        }
+    };
     Ok(CloudConfig {
         files: files?,
-        commands: (!document.runcmd.is_empty()).then(|| script(&document.runcmd)),
-        ignored: document.rest.into_keys().collect(),
+        commands,
+        ignored,
     })
 }
 
@@ -139,19 +142,27 @@ fn decoded(content: &[u8], encoding: &str, path: &str) -> Result<Vec<u8>, Error>
     }
 }
 
-fn script(commands: &[Run]) -> Vec<u8> {
-    let mut script = String::from("#!/bin/sh\n");
-    for command in commands {
-        match command {
-            Run::Line(line) => script.push_str(line),
-            Run::Words(words) => {
-                let quoted = words
-                    .iter()
-                    .map(|word| format!("'{}'", word.replace('\'', r"'\''")));
-                script.push_str(&quoted.collect::<Vec<_>>().join(" "));
-            }
-        }
-        script.push('\n');
-    }
-    script.into_bytes()
+fn script(commands: &[Value]) -> Option<Vec<u8>> {
+    let lines: Option<Vec<String>> = commands.iter().map(line).collect();
+    Some(format!("#!/bin/sh\n{}\n", lines?.join("\n")).into_bytes())
+}
+
+// Text is the shell's, words of a list are quoted.
+fn line(command: &Value) -> Option<String> {
+    let words = match command {
+        Value::String(line) => return Some(line.clone()),
+        Value::Array(words) => words,
+        _ => return None,
+    };
+    let quoted: Option<Vec<String>> = words.iter().map(quoted).collect();
+    Some(quoted?.join(" "))
+}
+
+fn quoted(word: &Value) -> Option<String> {
+    let text = match word {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    Some(format!("'{}'", text.replace('\'', r"'\''")))
 }

@@ -104,7 +104,7 @@ fn the_boothook_form_of_the_node_controller() {
         --abc\r\nContent-Transfer-Encoding: 7bit\r\nContent-Type: text/cloud-boothook\r\nMime-Version: 1.0\r\n\r\n\
         #cloud-boothook\n#!/bin/bash\nset -e\n\necho '--abcd'\r\n\
         --abc\r\nContent-Transfer-Encoding: 7bit\r\nContent-Type: text/cloud-config\r\nMime-Version: 1.0\r\n\r\n\
-        runcmd:\n- echo \"it's done\"\n- [echo, \"it's\"]\n\r\n--abc--\r\n";
+        runcmd:\n- echo \"it's done\"\n- [echo, \"it's\", 5]\n\r\n--abc--\r\n";
     for packed in [message.to_owned(), STANDARD.encode(message)] {
         let read = CustomData::read(packed.as_bytes()).unwrap();
         assert_eq!(
@@ -113,7 +113,7 @@ fn the_boothook_form_of_the_node_controller() {
         );
         assert_eq!(
             read.scripts,
-            [b"#!/bin/sh\necho \"it's done\"\n'echo' 'it'\\''s'\n".to_vec()]
+            [b"#!/bin/sh\necho \"it's done\"\n'echo' 'it'\\''s' '5'\n".to_vec()]
         );
     }
 }

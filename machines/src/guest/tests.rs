@@ -55,6 +55,7 @@ fn hooks_and_scripts_are_run_where_they_are_laid() {
     let custom_data = CustomData {
         boothooks: vec![b"a".to_vec(), b"b".to_vec()],
         scripts: vec![b"c".to_vec()],
+        ignored: vec!["packages".to_owned()],
         ..CustomData::default()
     };
     let laid = files(&spec(), "0", &custom_data);
@@ -66,6 +67,7 @@ fn hooks_and_scripts_are_run_where_they_are_laid() {
         let line = format!("ExecStart=-{}\n", program.path.display());
         assert_eq!(units.matches(&line).count(), 1, "{line}");
     }
-    assert_eq!(programs.len(), 4, "two hooks, a script and the data itself");
-    assert_eq!(programs[3].mode, 0o600);
+    assert_eq!(programs.len(), 5, "two hooks, a script, a log and the data");
+    assert_eq!(programs[4].mode, 0o600, "it has secrets");
+    assert_eq!(programs[3].content, b"not done: packages\n");
 }
