@@ -81,4 +81,4 @@ pub fn read(text: &[u8]) -> Result<Accepted, Unusable> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

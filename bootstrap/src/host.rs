@@ -18,6 +18,7 @@ use std::time::Duration;
 pub use command::{Command, CommandError, Finished, Secret};
 pub use files::{Entry, Files, Kind, Operation, Owner};
 pub(crate) use files::{absent, draft_of};
+pub(crate) use network::without_query;
 pub use network::{NetworkError, Request, Response, Trust};
 pub use real::RealHost;
 pub use simulated::{Answer, Deed, Fault, SimulatedHost};

@@ -49,7 +49,11 @@ pub fn validate(text: &[u8]) -> Vec<Problem> {
     problems.extend(found.notices.iter().map(left_out));
     // Where the whole text cannot be read, nothing is known of its fields.
     if found.errors.iter().all(|error| !error.path.is_empty()) {
-        let unread = |path: &str| found.errors.iter().any(|error| error.path == path);
+        let is_in = |path: &str, part: &str| {
+            let rest = path.strip_prefix(part);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let unread = |path: &str| found.errors.iter().any(|error| is_in(path, &error.path));
         let broken = broken_rules(&config).into_iter();
         problems.extend(broken.filter(|problem| !unread(&problem.path)));
     }

@@ -16,6 +16,8 @@ pub struct Row {
     pub name: &'static str,
     /// The JSON name where it is not the mechanical lowerCamelCase.
     pub json: Option<&'static str>,
+    /// Another JSON name that is read.
+    pub also: Option<&'static str>,
 }
 
 impl Row {
@@ -31,7 +33,7 @@ impl Row {
             Some(name) => name == key,
             None => lower_camel(self.name).eq(key.chars()),
         };
-        key == self.name || json(key)
+        key == self.name || json(key) || self.also == Some(key)
     }
 }
 
@@ -229,10 +231,11 @@ macro_rules! json_name {
     };
 }
 
-/// Declares messages: `number name: Type`, and `as "name"` where the JSON name is not mechanical.
+/// Declares messages: `number name: Type`, with `as "name"` where the JSON name is not mechanical, and `or "name"`
+/// for another that is read.
 macro_rules! messages {
     ($($(#[$about:meta])* $message:ident {
-        $($(#[$doc:meta])* $number:literal $field:ident $(as $json:literal)?: $kind:ty,)*
+        $($(#[$doc:meta])* $number:literal $field:ident $(as $json:literal $(or $also:literal)?)?: $kind:ty,)*
     })*) => {$(
         $(#[$about])*
         #[derive(Debug, Clone, Default, PartialEq)]
@@ -250,6 +253,7 @@ macro_rules! messages {
                     number: $number,
                     name: stringify!($field),
                     json: json_name!($($json)?),
+                    also: json_name!($($($also)?)?),
                 }),*]
             }
             fn value(&self, name: &str) -> Option<&dyn $crate::config::declare::Value> {

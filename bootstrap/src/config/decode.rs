@@ -187,7 +187,8 @@ impl Decoder<'_> {
     // Says the kind and not the value: it may be a secret.
     fn unfit(&mut self, node: &Node<'_>, expected: &str) {
         let found = match &node.value {
-            Json::Text(_) | Json::Number(_) if expected.contains("number") => "this",
+            Json::Number(_) if expected.contains("number") => "this one",
+            Json::Text(_) if expected.contains("number") => "this string",
             value => value.kind(),
         };
         self.error(node.at, format!("must be {expected}, not {found}"));

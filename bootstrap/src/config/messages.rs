@@ -422,10 +422,10 @@ messages! {
         1 client_ca_file as "clientCAFile": String,
     }
 
-    /// By token.
+    /// By token. The kubelet knows `cacheTTL`; upstream's contract says `cacheTtl`, which no kubelet reads.
     KubeletWebhookAuthentication {
         1 enabled: bool,
-        2 cache_ttl: String,
+        2 cache_ttl as "cacheTTL" or "cacheTtl": String,
     }
 
     /// By nothing.
@@ -441,8 +441,8 @@ messages! {
 
     /// How long the API server's answers are believed.
     KubeletWebhookAuthorization {
-        1 cache_authorized_ttl: String,
-        2 cache_unauthorized_ttl: String,
+        1 cache_authorized_ttl as "cacheAuthorizedTTL" or "cacheAuthorizedTtl": String,
+        2 cache_unauthorized_ttl as "cacheUnauthorizedTTL" or "cacheUnauthorizedTtl": String,
     }
 }
 

@@ -12,7 +12,7 @@ use super::journal::{Before, Journal, look};
 use super::run::{Event, Watcher};
 use super::step::{Failure, Scene};
 use super::units::{self, Action};
-use crate::host::{Files, Kind, Owner, Request, draft_of};
+use crate::host::{Files, Kind, Owner, Request, draft_of, without_query};
 
 /// What steps share while they apply.
 pub(super) struct Workshop<'a> {
@@ -234,6 +234,7 @@ impl<'a> Application<'a> {
     ) -> Result<(), Failure> {
         let request = Request::get(url).at_most(self.scene.remaining());
         let response = self.scene.host.http(&request, output, self.scene.stop)?;
+        let url = without_query(url);
         if response.status != 200 {
             return Err(Failure::new(
                 format!("{url} answers {}", response.status),

@@ -9,7 +9,7 @@ use super::change::{Change, Check, CommandChange, Content, File, Goal, Unit};
 use super::journal::Journal;
 use super::step::{Failure, Scene};
 use super::units;
-use crate::host::{Entry, Files, Kind};
+use crate::host::{Entry, Files, Kind, without_query};
 
 /// What would have to be done, for people; nothing when the host is as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -133,7 +133,7 @@ impl Comparison<'_> {
             }
             Content::Download { url, sha256 } => {
                 let same = file_sha256(self.files(), &file.path)?.eq_ignore_ascii_case(sha256);
-                Ok((!same).then(|| format!("is not {url}")))
+                Ok((!same).then(|| format!("is not {}", without_query(url))))
             }
         }
     }
@@ -155,7 +155,7 @@ impl Comparison<'_> {
     }
 
     fn command(&self, command: &CommandChange) -> Result<Option<(&'static str, String)>, Failure> {
-        let line = || Some(("run", command.apply.line()));
+        let line = || Some(("run", first_line(&command.apply.line())));
         match &command.check {
             Check::Succeeds(check) => {
                 let finished = self.scene.run(check)?;
@@ -238,6 +238,16 @@ impl Comparison<'_> {
     }
 }
 
+/// Enough of a command to know it by: scripts are long.
+fn first_line(command: &str) -> String {
+    let line = command.lines().next().unwrap_or_default();
+    let short: String = line.chars().take(120).collect();
+    match short.len() < command.len() {
+        true => format!("{short} …"),
+        false => short,
+    }
+}
+
 fn wanted(unit: &Unit) -> bool {
     unit.enabled == Some(true) || matches!(unit.goal, Goal::Running | Goal::Ran)
 }
@@ -289,7 +299,9 @@ fn new_file(file: &File) -> String {
         Content::CopyOf(source) => {
             format!("file, mode {:04o}, copy of {}", file.mode, source.display())
         }
-        Content::Download { url, .. } => format!("file, mode {:04o}, from {url}", file.mode),
+        Content::Download { url, .. } => {
+            format!("file, mode {:04o}, from {}", file.mode, without_query(url))
+        }
     }
 }
 

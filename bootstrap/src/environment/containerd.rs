@@ -65,8 +65,12 @@ impl Toml {
         }
     }
 
+    /// A string, escaped; JSON's escapes are TOML's.
     fn text(&mut self, level: usize, key: &str, value: &str) {
-        self.line(level, &format!("{key} = \"{value}\""));
+        self.line(
+            level,
+            &format!("{key} = {}", serde_json::Value::from(value)),
+        );
     }
 
     /// The head of a table under a plugin.

@@ -26,31 +26,33 @@ const SET_UP_IF_THERE: &str = "if [ -f \"${INIT_AKS_CLOUD_FILEPATH}\" ]; then \t
 const START: &str =
     "/usr/bin/nohup /bin/bash -c \"/bin/bash /opt/azure/containers/provision_start.sh\"";
 
-/// The command, to be given to `/bin/bash -c`. Spaces are where upstream has them.
+/// The command, to be given to `/bin/bash -c`. Spaces are where upstream has them: every line end of its
+/// template is one, whether or not something stands on the line.
 pub fn command(config: &Configuration, scripts: Scripts) -> String {
-    let depot = || {
-        let endpoint = &config.custom_cloud_config.repo_depot_endpoint;
-        format!("REPO_DEPOT_ENDPOINT=\"{endpoint}\"")
+    let custom = is_custom_cloud(config);
+    let endpoint = &config.custom_cloud_config.repo_depot_endpoint;
+    let depot = format!("REPO_DEPOT_ENDPOINT=\"{endpoint}\"");
+    let wait = if config.disable_custom_data {
+        String::new()
+    } else {
+        format!(" {WAIT} ")
     };
-    let wait = match config.disable_custom_data {
-        true => " ".to_owned(),
-        false => format!(" {WAIT} "),
-    };
-    let custom = match is_custom_cloud(config) {
-        true => format!(" {} {SET_UP}; ", depot()),
-        false => " ".to_owned(),
+    let set_up = if custom {
+        format!(" {depot} {SET_UP}; ")
+    } else {
+        String::new()
     };
     match scripts {
-        Scripts::Waiting => format!("{FIRST} {wait} {custom}{START}"),
-        Scripts::Early => format!("{FIRST} {custom}{START} "),
+        Scripts::Waiting => format!("{FIRST} {wait} {set_up} {START}"),
+        Scripts::Early => format!("{FIRST} {set_up} {START} "),
         Scripts::Located => {
-            let depot = if is_custom_cloud(config) {
-                format!("{} ", depot())
+            let depot = if custom {
+                format!(" {depot} ")
             } else {
                 String::new()
             };
             let location = location(config);
-            format!("{FIRST}  {depot}LOCATION=\"{location}\" {SET_UP} || exit $?; {START} ")
+            format!("{FIRST} {depot} LOCATION=\"{location}\" {SET_UP} || exit $?; {START} ")
         }
         Scripts::Current => format!("{FIRST} {SET_UP_IF_THERE} {START} "),
     }

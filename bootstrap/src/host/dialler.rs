@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::network::{NetworkError, Request, Response, Trust};
+use super::network::{NetworkError, Request, Response, Trust, without_query};
 use crate::engine::Stop;
 
 /// How many redirects are followed.
@@ -35,7 +35,7 @@ pub(super) fn connect(name: &str, port: u16, timeout: Duration) -> Result<()> {
 
 /// One request, with its redirects; looks at the brake between the pieces of the body.
 pub(super) fn http(request: &Request, body: &mut dyn io::Write, stop: &Stop) -> Result<Response> {
-    within(&request.url, request.timeout, async {
+    within(without_query(&request.url), request.timeout, async {
         let mut url = request.url.clone();
         for _ in 0..=REDIRECTS {
             let answer = exchange(request, &url).await?;
@@ -44,7 +44,7 @@ pub(super) fn http(request: &Request, body: &mut dyn io::Write, stop: &Stop) -> 
                 None => return receive(answer, &url, body, stop).await,
             }
         }
-        Err(protocol(&request.url, "too many redirects"))
+        Err(protocol(without_query(&request.url), "too many redirects"))
     })
 }
 
@@ -109,12 +109,13 @@ fn protocol(server: &str, cause: &str) -> NetworkError {
 
 /// Sends one request and waits for the head of its answer.
 async fn exchange(request: &Request, url: &str) -> Result<http::Response<Incoming>> {
-    let uri: Uri = url.parse().map_err(|_| protocol(url, "is not a URL"))?;
-    let host = uri.host().ok_or_else(|| protocol(url, "names no host"))?;
+    let shown = without_query(url);
+    let uri: Uri = url.parse().map_err(|_| protocol(shown, "is not a URL"))?;
+    let host = uri.host().ok_or_else(|| protocol(shown, "names no host"))?;
     let tls = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
-        _ => return Err(protocol(url, "is neither http nor https")),
+        _ => return Err(protocol(shown, "is neither http nor https")),
     };
     let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
     let stream = match &request.proxy {
@@ -220,7 +221,7 @@ async fn send<S>(stream: S, request: &Request, uri: &Uri) -> Result<http::Respon
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let server = uri.to_string();
+    let server = without_query(&uri.to_string()).to_owned();
     let broken = |e: &dyn std::fmt::Display| protocol(&server, &e.to_string());
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
@@ -265,6 +266,7 @@ async fn receive(
     sink: &mut dyn io::Write,
     stop: &Stop,
 ) -> Result<Response> {
+    let url = without_query(url);
     let status = answer.status().as_u16();
     let mut body = answer.into_body();
     while let Some(frame) = body.frame().await {

@@ -63,6 +63,11 @@ impl Request {
     }
 }
 
+/// A URL as it may be shown: what follows the question mark is often a signature that opens doors.
+pub(crate) fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
 /// An answer, whatever it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {

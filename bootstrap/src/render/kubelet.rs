@@ -326,6 +326,3 @@ fn imds_restriction(config: &Configuration, machine: &Machine) -> DropIn {
         text,
     }
 }
-
-#[cfg(test)]
-mod tests;

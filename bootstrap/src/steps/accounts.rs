@@ -16,36 +16,39 @@ pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
         "" => "azureuser",
         name => name,
     };
-    let passwd = observe::read_text(scene, "/etc/passwd").unwrap_or_default();
-    let exists = |user: &str| {
-        passwd
+    let shadow = observe::read_text(scene, "/etc/shadow").unwrap_or_default();
+    let field = |user: &str, n: usize| {
+        let line = shadow
             .lines()
-            .any(|line| line.split(':').next() == Some(user))
+            .find(|line| line.split(':').next() == Some(user))?;
+        line.split(':').nth(n).map(str::to_owned)
     };
-    // Fields of /etc/shadow: 4 least age, 5 greatest age, 7 grace, 8 end of the account.
-    let wishes = [
+    let wishes: [(&str, &[&str], &[(usize, &str)]); 2] = [
         (
             admin,
-            vec!["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin],
-            "$4==0 && $5==99999 && $7 $8==\"\"",
+            &["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999"],
+            &[(3, "0"), (4, "99999"), (6, ""), (7, "")],
         ),
-        ("root", vec!["-I", "-1", "-M", "-1", "root"], "$5 $7==\"\""),
+        ("root", &["-I", "-1", "-M", "-1"], &[(4, ""), (6, "")]),
     ];
-    let changes =
-        wishes
-            .into_iter()
-            .filter(|(user, ..)| exists(user))
-            .map(|(user, arguments, so)| {
-                let program = format!("$1==user && {so} {{ found=1 }} END {{ exit !found }}");
-                let user_is = format!("user={user}");
-                let check = Command::new("awk", &["-F:", "-v", &user_is, &program, "/etc/shadow"]);
-                let change = Command::new("chage", &arguments);
-                Change::command(
-                    format!("let {user} never expire"),
-                    Check::Succeeds(check),
-                    change,
-                )
-            });
+    let expires = |user: &str, fields: &[(usize, &str)]| {
+        fields
+            .iter()
+            .any(|(n, want)| field(user, *n).is_some_and(|found| found != *want))
+    };
+    let changes = wishes
+        .into_iter()
+        .filter(|(user, _, fields)| expires(user, fields));
+    let changes = changes.map(|(user, flags, _)| {
+        let arguments: Vec<&str> = flags.iter().copied().chain([user]).collect();
+        // Whether it is needed was found out above, without a process.
+        let check = Check::Succeeds(Command::new("false", &[]));
+        Change::command(
+            format!("let {user} never expire"),
+            check,
+            Command::new("chage", &arguments),
+        )
+    });
     Ok(changes.collect())
 }
 

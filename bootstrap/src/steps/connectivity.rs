@@ -85,7 +85,7 @@ fn words(line: &str) -> Vec<String> {
 pub(super) fn isolated(_: &Configuration, _: &Scene<'_>) -> Changes {
     let markers = [
         "/opt/azure/outbound-check-skipped",
-        "/var/run/outbound-check-skipped",
+        "/run/outbound-check-skipped",
     ];
     Ok(markers
         .into_iter()
@@ -110,7 +110,12 @@ pub(super) fn lookup(config: &Configuration, scene: &Scene<'_>) -> Finding {
 
 /// Who was asked decides the code: Azure's resolver, or one of the customer's.
 fn lookup_failure(scene: &Scene<'_>, error: NetworkError) -> Failure {
-    let resolver = observe::read_text(scene, "/etc/resolv.conf").unwrap_or_default();
+    // Where systemd's resolver is in between, its own file names the servers behind it.
+    let files = ["/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"];
+    let resolver = files
+        .into_iter()
+        .find_map(|path| observe::read_text(scene, path));
+    let resolver = resolver.unwrap_or_default();
     let first = resolver
         .lines()
         .find_map(|line| line.trim().strip_prefix("nameserver"));

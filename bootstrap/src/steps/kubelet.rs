@@ -13,11 +13,10 @@ use crate::render::{
 
 const UNIT: &str = "kubelet.service";
 const BINARY: &str = "/opt/bin/kubelet";
-const HEALTH: &str = "http://127.0.0.1:10248/healthz";
 
 /// Its environment, drop-ins, kubeconfig, scripts and unit.
 pub(super) fn files(config: &Configuration, scene: &Scene<'_>) -> Changes {
-    let machine = observe::machine(config, scene);
+    let machine = observe::machine_with_addresses(config, scene);
     let mut changes = vec![
         Change::file(
             kubelet::DEFAULT_FILE,
@@ -153,8 +152,13 @@ pub(super) fn start(_: &Configuration, scene: &Scene<'_>) -> Changes {
 }
 
 /// Asks the kubelet itself; if it does not answer, systemd and its log say why.
-pub(super) fn healthy(_: &Configuration, scene: &Scene<'_>) -> Finding {
-    let request = Request::get(HEALTH).at_most(scene.remaining().min(Duration::from_secs(5)));
+pub(super) fn healthy(config: &Configuration, scene: &Scene<'_>) -> Finding {
+    let port = config.kubelet_config.kubelet_flags.get("--healthz-port");
+    let url = format!(
+        "http://127.0.0.1:{}/healthz",
+        port.map_or("10248", String::as_str)
+    );
+    let request = Request::get(url).at_most(scene.remaining().min(Duration::from_secs(5)));
     let mut body = Vec::new();
     let problem = match scene.host.http(&request, &mut body, scene.stop) {
         Ok(response) if response.status == 200 => {

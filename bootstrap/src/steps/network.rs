@@ -182,7 +182,10 @@ pub(super) fn secondary_interfaces(config: &Configuration, scene: &Scene<'_>) ->
 /// a reboot.
 pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let wish = &config.imds_restriction_config;
-    let primary = observe::machine(config, scene).addresses.into_iter().next();
+    let primary = observe::machine_with_addresses(config, scene)
+        .addresses
+        .into_iter()
+        .next();
     let Some(primary) = primary else {
         if !wish.enable_imds_restriction || scene.planning {
             return Ok(Vec::new());

@@ -66,14 +66,11 @@ pub(super) fn metadata(config: &Configuration, scene: &Scene<'_>) -> Option<Meta
     Metadata::parse(&scene.host.files().read(METADATA_CACHE).ok()?)
 }
 
-/// The machine, without its containerd: asking that costs a process.
+/// The machine, without what costs a process to ask: its containerd, and its addresses where no
+/// metadata service says them.
 pub(super) fn machine(config: &Configuration, scene: &Scene<'_>) -> Machine {
     let files = scene.host.files();
     let metadata = metadata(config, scene).unwrap_or_default();
-    let addresses = match metadata.addresses.is_empty() {
-        true => own_addresses(config, scene),
-        false => metadata.addresses,
-    };
     Machine {
         hostname: hostname(scene),
         distribution: distribution(scene),
@@ -81,7 +78,7 @@ pub(super) fn machine(config: &Configuration, scene: &Scene<'_>) -> Machine {
         runc: runc(scene),
         unified_cgroups: files.exists("/sys/fs/cgroup/cgroup.controllers"),
         lowers_oom_scores: lowers_oom_scores(scene),
-        addresses,
+        addresses: metadata.addresses,
         tags: metadata.tags,
         units: ["localdns-exporter.socket"]
             .into_iter()
@@ -101,6 +98,15 @@ pub(super) fn machine_with_containerd(config: &Configuration, scene: &Scene<'_>)
         containerd,
         ..machine(config, scene)
     }
+}
+
+/// The machine and its addresses.
+pub(super) fn machine_with_addresses(config: &Configuration, scene: &Scene<'_>) -> Machine {
+    let mut machine = machine(config, scene);
+    if machine.addresses.is_empty() {
+        machine.addresses = own_addresses(config, scene);
+    }
+    machine
 }
 
 /// The distribution; one that says nothing of itself is nobody.

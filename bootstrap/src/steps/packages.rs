@@ -20,6 +20,16 @@ const K8S_INSTALL_ERR: u8 = 204;
 const KUBERNETES_DOWNLOADS: &str = "/opt/kubernetes/downloads";
 const CNI_BIN: &str = "/opt/cni/bin";
 const CNI_DOWNLOADS: &str = "/opt/cni/downloads";
+/// Plugins that networks use, those without which there is none at the end.
+const PLUGINS: [&str; 7] = [
+    "portmap",
+    "bandwidth",
+    "firewall",
+    "tuning",
+    "bridge",
+    "host-local",
+    "loopback",
+];
 /// Where the distribution's package puts the reference plugins.
 const CNI_PACKAGED: &str = "/usr/lib/cni";
 
@@ -150,7 +160,8 @@ pub(super) fn network_plugin(config: &Configuration, scene: &Scene<'_>) -> Chang
             changes.push(unpacked_whole(scene, &path, "azure-vnet"));
         }
     }
-    let reference = ["bridge", "host-local", "loopback"];
+    // The last to be linked: where they are, a run that was killed in between has nothing left to do.
+    let reference = &PLUGINS[PLUGINS.len() - 3..];
     if reference
         .iter()
         .all(|plugin| files.exists(format!("{CNI_BIN}/{plugin}")))
@@ -164,16 +175,15 @@ pub(super) fn network_plugin(config: &Configuration, scene: &Scene<'_>) -> Chang
 /// The reference plugins: from an archive on the machine, or the distribution's package.
 fn reference_plugins(scene: &Scene<'_>) -> Changes {
     let files = scene.host.files();
-    let packaged = files.list(CNI_PACKAGED).unwrap_or_default();
-    if packaged.iter().any(|plugin| plugin == "bridge") {
-        let absent = |plugin: &String| !files.exists(format!("{CNI_BIN}/{plugin}"));
-        let link = |plugin: String| {
-            Change::link(
-                format!("{CNI_BIN}/{plugin}"),
-                format!("{CNI_PACKAGED}/{plugin}"),
-            )
-        };
-        return Ok(packaged.into_iter().filter(absent).map(link).collect());
+    let link = |plugin: &&str| {
+        Change::link(
+            format!("{CNI_BIN}/{plugin}"),
+            format!("{CNI_PACKAGED}/{plugin}"),
+        )
+    };
+    let packaged = |plugin: &&&str| files.exists(format!("{CNI_PACKAGED}/{plugin}"));
+    if packaged(&&"bridge") {
+        return Ok(PLUGINS.iter().filter(packaged).map(link).collect());
     }
     let archives = files.list(CNI_DOWNLOADS).unwrap_or_default();
     let archive = archives
@@ -192,21 +202,7 @@ fn reference_plugins(scene: &Scene<'_>) -> Changes {
         &["containernetworking-plugins"],
         &format!("{CNI_PACKAGED}/bridge"),
     )];
-    let links = [
-        "bridge",
-        "host-local",
-        "loopback",
-        "portmap",
-        "bandwidth",
-        "firewall",
-        "tuning",
-    ];
-    changes.extend(links.map(|plugin| {
-        Change::link(
-            format!("{CNI_BIN}/{plugin}"),
-            format!("{CNI_PACKAGED}/{plugin}"),
-        )
-    }));
+    changes.extend(PLUGINS.iter().map(link));
     Ok(changes)
 }
 
@@ -229,9 +225,10 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let files = scene.host.files();
     let cached = |tool: &str| files.exists(format!("/opt/bin/{tool}-{version}"));
     let link = |tool: &str, target: String| Change::link(format!("/opt/bin/{tool}"), target);
-    let links = || ["kubelet", "kubectl"].map(|tool| link(tool, format!("{tool}-{version}")));
+    // The kubelet comes last: where it is, a run that was killed in between has nothing left to do.
+    let links = || ["kubectl", "kubelet"].map(|tool| link(tool, format!("{tool}-{version}")));
     if !version.is_empty() && cached("kubelet") {
-        let present = ["kubelet", "kubectl"]
+        let present = ["kubectl", "kubelet"]
             .into_iter()
             .filter(|tool| cached(tool));
         return Ok(present
@@ -261,7 +258,7 @@ pub(super) fn kubelet(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let packages = [format!("kubelet={version}*"), format!("kubectl={version}*")];
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
     let mut changes = vec![apt_install(scene, &packages, "/usr/bin/kubelet")];
-    changes.extend(["kubelet", "kubectl"].map(|tool| link(tool, format!("/usr/bin/{tool}"))));
+    changes.extend(["kubectl", "kubelet"].map(|tool| link(tool, format!("/usr/bin/{tool}"))));
     Ok(changes)
 }
 
@@ -327,6 +324,7 @@ pub(super) fn credential_provider(config: &Configuration, scene: &Scene<'_>) -> 
     };
     let (mut changes, path) = fetched(config, scene, &source, "/opt/credentialprovider/downloads")?;
     let directory = "/var/lib/kubelet/credential-provider";
+    changes.push(Change::directory(directory, 0o755));
     changes.push(unpacked(
         scene,
         &path,
@@ -479,3 +477,6 @@ fn unpacked(
         undo: Some(Command::new("rm", &undo)),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! What is looked at before anything is done.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::{Finding, observe};
@@ -40,14 +42,29 @@ pub(super) fn clock(config: &Configuration, scene: &Scene<'_>) -> Finding {
             ));
         }
     }
-    let answer = scene.run(&Command::new(
-        "timedatectl",
-        &["show", "-p", "NTPSynchronized", "--value"],
-    ));
-    match answer.map(|answer| answer.text()) {
-        Ok(answer) if answer == "yes" => Ok(format!("{now}, synchronised")),
-        _ => Ok(format!("{now}, not known to be synchronised")),
+    Ok(match is_synchronised(scene) {
+        true => format!("{now}, synchronised"),
+        false => format!("{now}, not known to be synchronised"),
+    })
+}
+
+/// What systemd's or chrony's client says; asking `timedatectl` would start a daemon.
+fn is_synchronised(scene: &Scene<'_>) -> bool {
+    let files = scene.host.files();
+    if files.exists("/run/systemd/timesync/synchronized") {
+        return true;
     }
+    if !files.exists("/usr/bin/chronyc") {
+        return false;
+    }
+    let ask = Command::new("/usr/bin/chronyc", &["-n", "tracking"]).at_most(Duration::from_secs(2));
+    let answer = scene
+        .run(&ask)
+        .map(|answer| answer.text())
+        .unwrap_or_default();
+    answer
+        .lines()
+        .any(|line| line.starts_with("Leap status") && line.ends_with("Normal"))
 }
 
 fn ca_validity(config: &Configuration) -> Option<(Timestamp, Timestamp)> {

@@ -22,8 +22,7 @@ fn has_proxy_ca(config: &Configuration) -> bool {
 /// Puts them where the distribution looks, removes those of an earlier configuration, and has the
 /// distribution's bundle made anew when something there changed.
 pub(super) fn certificates(config: &Configuration, scene: &Scene<'_>) -> Changes {
-    let mut changes = vec![Change::directory("/opt/certs", 0o755)];
-    let mut present = Vec::new();
+    let (mut changes, mut present) = (Vec::new(), Vec::new());
     for (n, encoded) in config.custom_ca_certs.iter().enumerate() {
         let name = format!("00000000000000cert{n}.crt");
         let pem = certificate(encoded, &format!("custom_ca_certs[{n}]"))?;

@@ -141,7 +141,7 @@ fn is_pem(pem: &[u8], label: &str) -> bool {
     let Ok(text) = std::str::from_utf8(pem) else {
         return false;
     };
-    let (begin, end) = (format!("{label}-----"), format!("-----END "));
+    let begin = format!("{label}-----");
     let Some((_, rest)) = text
         .split_once("-----BEGIN ")
         .and_then(|(_, rest)| rest.split_once(&begin))
@@ -149,7 +149,7 @@ fn is_pem(pem: &[u8], label: &str) -> bool {
         return false;
     };
     let body = rest
-        .split_once(&end)
+        .split_once("-----END ")
         .map(|(body, _)| body.split_whitespace().collect::<String>());
     body.is_some_and(|body| !body.is_empty() && STANDARD.decode(body).is_ok())
 }
@@ -166,7 +166,8 @@ fn is_url(text: &str) -> bool {
     host.is_some_and(|host| !host.is_empty() && !host.contains(char::is_whitespace))
 }
 
-fn is_host(text: &str) -> bool {
+pub(super) fn is_host(text: &str) -> bool {
+    let text = text.trim();
     let name = match text.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
         _ => text,

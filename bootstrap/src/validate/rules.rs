@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn every_path_of_the_tables_is_a_path_of_the_contract() {
-        let full = crate::config::filled("x");
+        let full = crate::config::tests::every_field();
         let patterns = RULES.iter().map(|(path, _)| *path);
         let others = TAKEN_OTHERWISE.iter().map(|(path, ..)| *path);
         let required = REQUIRED.iter().chain(NEEDED_TO_JOIN).map(|(path, _)| *path);

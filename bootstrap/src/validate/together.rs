@@ -2,6 +2,7 @@
 
 use kube_kit::selector::{label_key_errors, label_value_errors};
 
+use super::checks::is_host;
 use super::{Problem, Severity};
 use crate::config::{BootstrappingAuthMethod, Configuration};
 use crate::custom_data::is_usable_feature;
@@ -153,6 +154,16 @@ const RULES: &[Rule] = &[
             labels.any(|(key, value)| {
                 !label_key_errors(key).is_empty() || !label_value_errors(value).is_empty()
             })
+        },
+    ),
+    error(
+        "local_dns_profile",
+        "an override is for a domain, or for everything as `.`",
+        "correct the keys of vnet_dns_overrides and kube_dns_overrides",
+        |c| {
+            let node = c.local_dns_profile.vnet_dns_overrides.keys();
+            let mut all = node.chain(c.local_dns_profile.kube_dns_overrides.keys());
+            all.any(|domain| domain != "." && !is_host(domain))
         },
     ),
     warning(
