@@ -54,7 +54,11 @@ fn the_boothook_starts_it_without_the_unit() {
     let (code, result) = site.provision_wait("hooked");
     assert_eq!((code, &result["ExitCode"]), (0, &json!("0")), "{result:#}");
     let not_done = site.run("hooked", "cat /var/log/cloud-init.log");
-    assert_eq!(not_done.as_deref(), Ok(""), "all of the custom data is understood");
+    assert_eq!(
+        not_done.as_deref(),
+        Ok(""),
+        "all of the custom data is understood"
+    );
     eventually("the node registers", || {
         site.kubectl(&["get", "node", "hooked"])
     });

@@ -79,6 +79,12 @@ fn a_supervisor_killed_at_any_instant_of_a_start_leaves_nothing_after_a_sweep() 
             let _ = boot.join().expect("the driver does not panic");
         });
         kill_supervisor(&host, "instant");
+        eventually("the kill has arrived", || {
+            match host.driver.state("instant") {
+                Ok(State::Running) => Err("it is still watched".to_owned()),
+                _ => Ok(()),
+            }
+        });
         host.driver.sweep().expect("a sweep");
         assert_eq!(host.driver.state("instant").expect("a state"), State::Off);
         assert_eq!(
