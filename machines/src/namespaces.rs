@@ -7,6 +7,7 @@ pub(crate) mod enter;
 pub(crate) mod init;
 mod lay;
 mod network;
+mod patience;
 mod record;
 mod settings;
 pub(crate) mod supervisor;
@@ -20,7 +21,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,6 +29,7 @@ use serde::Serialize;
 
 use crate::spec::check_name;
 use crate::{Driver, Error, Missing, PowerOff, Spec, State, preflight};
+use patience::wait_until;
 use record::Home;
 
 /// How long a killed machine may take to be gone.
@@ -314,23 +316,19 @@ fn state_of(home: &Home) -> Result<State, Error> {
 // Signals the machine's first process, and each that comes after it (it may just start or reboot), until the
 // machine is off: when process 1 ends the kernel ends all others, and the supervisor ends last.
 fn off_within(home: &Home, signal: Signal, patience: Duration) -> Result<bool, Error> {
-    let deadline = Instant::now() + patience;
     let mut signalled = None;
-    loop {
-        if state_of(home)? == State::Off {
-            sweep_machine(home)?;
-            return Ok(true);
-        }
+    let is_off = wait_until(patience, || {
         let init = home.record()?.init;
         if init != signalled {
             init.map_or(Ok(()), |init| send(init, signal))?;
             signalled = init;
         }
-        if Instant::now() > deadline {
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(5));
+        Ok(state_of(home)? == State::Off)
+    })?;
+    if is_off {
+        sweep_machine(home)?;
     }
+    Ok(is_off)
 }
 
 fn send(init: record::Process, signal: Signal) -> Result<(), Error> {

@@ -27,24 +27,27 @@ fn a_blank_machine_becomes_a_node() {
         site.run("joins", CONTAINER).as_deref(),
         Ok("from a container\n")
     );
-    let node = eventually("the node registers", || {
-        site.kubectl(&["get", "node", "joins", "-o", "json"])
-    });
-    let node: Value = serde_json::from_str(&node).expect("JSON");
+    let node = eventually("the node registers", || node_of(&site, "joins"));
     assert_eq!(node["metadata"]["labels"]["agentpool"], "pool1");
     assert_eq!(node["status"]["addresses"][0]["address"], "10.88.0.4");
-    let inside = site
-        .run(
-            "joins",
-            "cat /proc/sys/kernel/random/boot_id /etc/machine-id",
-        )
-        .expect("ids");
-    let ids: Vec<&str> = inside.lines().collect();
-    let info = &node["status"]["nodeInfo"];
-    assert_eq!(
-        [info["bootID"].as_str(), info["machineID"].as_str()],
-        [Some(ids[0]), Some(ids[1])]
-    );
+    let id = site.run("joins", "cat /etc/machine-id").expect("an id");
+    assert_eq!(node["status"]["nodeInfo"]["machineID"], id.trim());
+
+    let before = &node["status"]["nodeInfo"]["bootID"];
+    site.run("joins", "systemctl reboot").expect("it reboots");
+    eventually("the node is back after a restart", || {
+        let now = &node_of(&site, "joins")?["status"]["nodeInfo"]["bootID"];
+        let inside = site.run("joins", "cat /proc/sys/kernel/random/boot_id")?;
+        match now != before && *now == inside.trim() {
+            true => Ok(()),
+            false => Err(format!("{now}, and {inside} inside")),
+        }
+    });
+}
+
+fn node_of(site: &Site, name: &str) -> Result<Value, String> {
+    let text = site.kubectl(&["get", "node", name, "-o", "json"])?;
+    serde_json::from_str(&text).map_err(|e| e.to_string())
 }
 
 #[test]

@@ -13,7 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use machines::{Attachment, Bind, Driver as _, File, Launcher, Namespaces, Network, Spec};
 use serde_json::{Value, json};
 
-const KYANITE: &str = env!("CARGO_BIN_EXE_kyanite");
+/// The program under test.
+pub(crate) const KYANITE: &str = env!("CARGO_BIN_EXE_kyanite");
 
 /// On a busy machine everything takes longer than one thinks.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -59,14 +60,14 @@ pub(crate) enum Image {
     WithoutKubelet,
 }
 
-fn skip(what_is_missing: &str) -> Option<Site> {
+/// Says that the running test lacks something here; `make test` collects these lines.
+pub(crate) fn skip(what_is_missing: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     let line = format!("SKIPPED: {test}: {what_is_missing}\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("stderr is open");
-    None
 }
 
 impl Site {
@@ -76,15 +77,17 @@ impl Site {
         let (Some(containerd), Some(upstream)) =
             (directory("CONTAINERD_BIN"), directory("UPSTREAM_BIN"))
         else {
-            return skip(
+            skip(
                 "CONTAINERD_BIN and UPSTREAM_BIN are not set (make upstream, scripts/setup --for test, scripts/env)",
             );
+            return None;
         };
         let dir = tempfile::tempdir().expect("a temporary directory");
         let launcher = Launcher::new(KYANITE, &["machine-launcher"]);
         let driver = Namespaces::new(&dir.path().join("machines"), launcher).expect("a driver");
         if let Some(missing) = driver.missing().first() {
-            return skip(&missing.to_string());
+            skip(&missing.to_string());
+            return None;
         }
         let subnet = "10.88.0.0/24".parse().expect("a subnet");
         let network = driver.create_network("site", subnet).expect("a network");
@@ -331,6 +334,10 @@ fn said(command: &mut Command) -> Result<String, String> {
 }
 
 /// Waits for something to become true.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that looks again and again, with a deadline"
+)]
 pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

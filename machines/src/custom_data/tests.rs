@@ -42,7 +42,7 @@ fn the_write_files_form_of_the_node_controller() {
         gzip(yaml.as_bytes()),
     ] {
         let read = CustomData::read(&packed).unwrap();
-        assert_eq!(read.files, [expected.clone()]);
+        assert_eq!(read.files, std::slice::from_ref(&expected));
         assert_eq!(read.ignored, Vec::<String>::new());
     }
 }

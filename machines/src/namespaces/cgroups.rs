@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::patience::wait_until;
 use crate::Error;
 
 /// Where every host mounts them.
@@ -173,21 +174,16 @@ pub(crate) fn join(hierarchies: &[Hierarchy], group: &str) -> Result<(), Error> 
 
 /// Ends every process of the group and takes the group away; one that is not there is gone already.
 pub(crate) fn remove(hierarchies: &[Hierarchy], group: &str) -> Result<(), Error> {
-    let deadline = Instant::now() + LETTING_GO;
-    loop {
-        let groups: Vec<PathBuf> = hierarchies.iter().map(|h| h.group(group)).collect();
-        let left: Vec<&PathBuf> = groups.iter().filter(|g| !try_remove(g)).collect();
-        if left.is_empty() {
-            break;
-        }
-        if Instant::now() > deadline {
-            return Err(Error::Remains(format!(
-                "the control group `{}` does not go away; `cat` its `cgroup.procs` to see who is in it",
-                left[0].display()
-            )));
-        }
+    let groups: Vec<PathBuf> = hierarchies.iter().map(|h| h.group(group)).collect();
+    let gone = wait_until(LETTING_GO, || {
         groups.iter().for_each(|g| end_processes(g));
-        std::thread::sleep(Duration::from_millis(10));
+        // Every one of them, also when the first does not go yet.
+        Ok(groups.iter().filter(|g| !try_remove(g)).count() == 0)
+    })?;
+    if !gone {
+        return Err(Error::Remains(format!(
+            "the control group `{group}` does not go away; {MOUNT}/*/{PARENT}/{group}/cgroup.procs says who is in it"
+        )));
     }
     for hierarchy in hierarchies {
         // Other machines keep it.

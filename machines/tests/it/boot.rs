@@ -141,3 +141,26 @@ fn what_cannot_be_is_said_in_words() {
         Err(Error::NotFound(_))
     ));
 }
+
+#[test]
+fn a_host_with_cgroup2_alone_has_machines_with_cgroup2_alone() {
+    let Some(host) = Host::with_cgroup2_alone() else {
+        return;
+    };
+    host.boot(&spec("unified"));
+    let groups = host.must(
+        "unified",
+        "stat -f -c %T /sys/fs/cgroup; cat /proc/self/cgroup",
+    );
+    assert!(groups.starts_with("cgroup2fs\n"), "{groups}");
+    assert!(groups.ends_with("0::/init.scope\n"), "{groups}");
+    let slice = host.must(
+        "unified",
+        "systemctl show --property=ControlGroup dbus.service",
+    );
+    assert_eq!(slice, "ControlGroup=/system.slice/dbus.service\n");
+    host.must(
+        "unified",
+        "test -d /sys/fs/cgroup/system.slice/dbus.service",
+    );
+}

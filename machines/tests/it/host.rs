@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use machines::{Driver as _, Launcher, Namespaces, Spec};
 
+const LAUNCHER: &str = env!("CARGO_BIN_EXE_machine-launcher");
+
 /// On a busy machine everything takes longer than one thinks.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -29,8 +31,19 @@ pub(crate) struct Host {
 impl Host {
     /// Nothing when this host cannot run machines.
     pub(crate) fn new() -> Option<Host> {
+        Host::with(Launcher::new(LAUNCHER, &[]))
+    }
+
+    /// A host as most are today: nothing but cgroup2.
+    pub(crate) fn with_cgroup2_alone() -> Option<Host> {
+        let remount =
+            "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
+        let arguments = ["--mount", "/bin/sh", "-c", remount, "sh", LAUNCHER];
+        Host::with(Launcher::new("/usr/bin/unshare", &arguments))
+    }
+
+    fn with(launcher: Launcher) -> Option<Host> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let launcher = Launcher::new(env!("CARGO_BIN_EXE_machine-launcher"), &[]);
         let driver = Namespaces::new(dir.path(), launcher).expect("a driver");
         match driver.missing().as_slice() {
             [] => Some(Host { driver, dir }),
@@ -177,6 +190,10 @@ pub(crate) fn processes(text: &str) -> Vec<i32> {
 }
 
 /// Waits for something to become true.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that looks again and again, with a deadline"
+)]
 pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
