@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
 
 use crate::Error;
 
@@ -31,6 +32,15 @@ impl Console {
                 .map_err(Error::kernel("open a terminal for the console"))?;
         rustix::pty::grantpt(&terminal).map_err(Error::kernel("take the console's terminal"))?;
         rustix::pty::unlockpt(&terminal).map_err(Error::kernel("unlock the console's terminal"))?;
+        // Wide enough for what systemd says; it would shorten it to 80 columns.
+        let size = Winsize {
+            ws_row: 50,
+            ws_col: 200,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        rustix::termios::tcsetwinsize(&terminal, size)
+            .map_err(Error::kernel("set the size of the console's terminal"))?;
         let name = rustix::pty::ptsname(&terminal, Vec::new())
             .map_err(Error::kernel("find the console's terminal"))?;
         let log = fs::OpenOptions::new()
