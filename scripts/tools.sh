@@ -5,8 +5,8 @@ KYANITE_CACHE="${KYANITE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kyanite}"
 CACHE_BIN="$KYANITE_CACHE/bin"
 VENV="$KYANITE_CACHE/venv"
 UPSTREAM="$KYANITE_CACHE/upstream"
-# containerd, runc and a static busybox, for the one swap that runs a container.
-CONTAINERD_BIN="$KYANITE_CACHE/containerd"
+# containerd, runc and a static busybox, for the swap and the machines that run a container.
+CONTAINERD_BIN="${CONTAINERD_BIN:-$KYANITE_CACHE/containerd}"
 # Upstream's own programs, as scripts/upstream builds them.
 UPSTREAM_BIN="${UPSTREAM_BIN:-$UPSTREAM/bin}"
 

@@ -114,7 +114,7 @@ fi
 const CONTAINERS: &str = "/opt/azure/containers";
 
 const CLOUD_CONFIG: &str =
-    "#cloud-config\nruncmd:\n- echo \"node controller: cloud-init done at $(date)\"\n";
+    "#cloud-config\nruncmd:\n- echo \"node controller, cloud-init done at $(date)\"\n";
 
 /// Two parts: the boothook, and a cloud-config that says when cloud-init was done. The boundary follows from the
 /// content, so that nothing changes by chance.

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod controller_manager;
 pub(crate) mod konnectivity;
 pub(crate) mod network;
+pub(crate) mod machine;
 pub(crate) mod node_controller;
 
 use std::ffi::OsString;
@@ -83,6 +84,15 @@ pub(crate) enum Command {
     /// Make, list and remove the tokens that nodes join with
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Boot, enter and power off machines of namespaces on this host (needs root)
+    #[command(subcommand)]
+    Machine(machine::MachineCommand),
+    /// What starts a machine and watches it
+    #[command(hide = true)]
+    MachineLauncher {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Where everything lives.

@@ -6,6 +6,7 @@ mod certs;
 mod controller_manager;
 mod down;
 mod konnectivity;
+mod machine;
 mod node_controller;
 mod serve;
 mod status;
@@ -19,10 +20,13 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Code, Failure, Result};
 use crate::printer::Printer;
 
-/// Runs the command that was asked for. A provision has exit codes of its own; every other command is done or
-/// has failed.
+/// Runs the command that was asked for. A provision and a program in a machine have exit codes of their own;
+/// every other command is done or has failed.
 pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<ExitCode> {
     match cli.command {
+        // Before any thread is started: the launcher changes namespaces of this process.
+        Command::MachineLauncher { arguments } => return Ok(machine::launcher(&arguments)),
+        Command::Machine(command) => return machine::run(command, printer),
         Command::NodeController(command) => return node_controller::run(command, printer),
         Command::Up(up) if up.foreground => runtime()?.block_on(up::foreground(up, *printer)),
         Command::Up(up) => up::background(&up, printer),

@@ -1,0 +1,6 @@
+//! Real machines become nodes: custom data, `aks-node-controller.service`, containerd and upstream's kubelet under
+//! systemd, and our API server. Needs root and upstream's programs; skipped, loudly, without.
+
+mod commands;
+mod provision;
+mod site;

@@ -1,0 +1,238 @@
+//! Networks: a bridge in a network namespace of its own, so that two networks may use the same addresses and
+//! nothing of the host's network is touched. A mount holds the namespace; machines hang on the bridge.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::{Path, PathBuf};
+
+use futures::TryStreamExt as _;
+use ipnet::Ipv4Net;
+use nix::sched::{CloneFlags, unshare};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::{
+    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+
+use super::record::{read_json, write_json};
+use crate::{Attachment, Error};
+
+const BRIDGE: &str = "br0";
+const CARD: &str = "eth0";
+const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+/// The type of the kernel's file system of namespaces, from its `magic.h`.
+const NSFS_MAGIC: u32 = 0x6e73_6673;
+
+/// A network that machines can be attached to.
+#[derive(Debug, Clone)]
+pub struct Network {
+    dir: PathBuf,
+    /// Its addresses.
+    pub subnet: Ipv4Net,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    subnet: Ipv4Net,
+}
+
+impl Network {
+    /// Makes the network, or finds it as it was made before.
+    pub(crate) fn create(dir: PathBuf, subnet: Ipv4Net) -> Result<Network, Error> {
+        fs::create_dir_all(&dir).map_err(Error::file("make", &dir))?;
+        write_json(&dir.join("network.json"), &Saved { subnet })?;
+        let network = Network { dir, subnet };
+        if !network.is_there() {
+            network.build()?;
+        }
+        Ok(network)
+    }
+
+    /// The network that was made in this directory.
+    pub(crate) fn open(dir: PathBuf) -> Result<Network, Error> {
+        let saved: Saved = read_json(&dir.join("network.json"))?;
+        Ok(Network {
+            dir,
+            subnet: saved.subnet,
+        })
+    }
+
+    /// Whatever is in this directory, to take it away.
+    pub(crate) fn at(dir: PathBuf) -> Network {
+        Network {
+            dir,
+            subnet: Ipv4Net::default(),
+        }
+    }
+
+    /// The address of the bridge: what machines have as their gateway, and where the host's side listens.
+    pub fn gateway(&self) -> Ipv4Addr {
+        self.subnet.hosts().next().unwrap_or(self.subnet.addr())
+    }
+
+    /// The file that stands for its namespace (`nsenter --net=<file>`).
+    pub fn namespace(&self) -> PathBuf {
+        self.dir.join("netns")
+    }
+
+    /// Runs something on a thread inside the network, next to the bridge; programs started there stay there.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        on_own_thread(|| {
+            enter(&self.namespace())?;
+            Ok(work())
+        })
+    }
+
+    fn is_there(&self) -> bool {
+        rustix::fs::statfs(self.namespace()).is_ok_and(|s| s.f_type as u32 == NSFS_MAGIC)
+    }
+
+    fn build(&self) -> Result<(), Error> {
+        let file = self.namespace();
+        fs::write(&file, "").map_err(Error::file("make", &file))?;
+        on_own_thread(|| {
+            new_namespace()?;
+            netlink("make the bridge of a network", |netlink| async move {
+                up(&netlink, "lo").await?;
+                let bridge = LinkBridge::new(BRIDGE).build();
+                netlink.link().add(bridge).execute().await?;
+                let index = index(&netlink, BRIDGE).await?;
+                let address = IpAddr::V4(self.gateway());
+                let prefix = self.subnet.prefix_len();
+                netlink
+                    .address()
+                    .add(index, address, prefix)
+                    .execute()
+                    .await
+            })?;
+            // Last: a namespace that is held is one that is complete.
+            mount_bind(OWN_NAMESPACE, &file).map_err(Error::file("hold a namespace at", &file))
+        })
+    }
+
+    /// Lets go of the namespace and forgets the network.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        let file = self.namespace();
+        while self.is_there() {
+            unmount(&file, UnmountFlags::DETACH).map_err(Error::file("unmount", &file))?;
+        }
+        fs::remove_dir_all(&self.dir).map_err(Error::file("remove", &self.dir))
+    }
+
+    /// Gives the calling thread a network namespace of its own, with a card on this network.
+    ///
+    /// The card goes when the namespace goes: there is nothing to clean up.
+    pub(crate) fn attach(&self, attachment: &Attachment, port: &str) -> Result<(), Error> {
+        new_namespace()?;
+        let own = fs::File::open(OWN_NAMESPACE).map_err(Error::kernel("find the new namespace"))?;
+        enter(&self.namespace())?;
+        let cable = self.plug_in(port, &own);
+        move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(Error::kernel("return to the machine's namespace"))?;
+        cable?;
+        self.configure(attachment.address)
+    }
+
+    fn plug_in(&self, port: &str, machine: &fs::File) -> Result<(), Error> {
+        let machine = machine.as_raw_fd();
+        netlink("plug a machine into its network", |netlink| async move {
+            let card = LinkMessageBuilder::<LinkUnspec>::new()
+                .name(CARD)
+                .setns_by_fd(machine)
+                .build();
+            let cable = LinkVeth::new(port, CARD)
+                .set_info_data(InfoData::Veth(InfoVeth::Peer(card)))
+                .controller(index(&netlink, BRIDGE).await?)
+                .up()
+                .build();
+            netlink.link().add(cable).execute().await
+        })
+    }
+
+    fn configure(&self, address: Ipv4Addr) -> Result<(), Error> {
+        netlink("configure a machine's network card", |netlink| async move {
+            up(&netlink, "lo").await?;
+            let card = index(&netlink, CARD).await?;
+            let prefix = self.subnet.prefix_len();
+            netlink
+                .address()
+                .add(card, address.into(), prefix)
+                .execute()
+                .await?;
+            up(&netlink, CARD).await?;
+            let route = RouteMessageBuilder::<Ipv4Addr>::new()
+                .gateway(self.gateway())
+                .build();
+            netlink.route().add(route).execute().await
+        })
+    }
+}
+
+/// Gives the calling thread a network namespace with nothing but a loopback.
+pub(crate) fn only_loopback() -> Result<(), Error> {
+    new_namespace()?;
+    netlink("start the loopback", |netlink| async move {
+        up(&netlink, "lo").await
+    })
+}
+
+fn new_namespace() -> Result<(), Error> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(Error::kernel("make a network namespace"))
+}
+
+fn enter(namespace: &Path) -> Result<(), Error> {
+    let file = fs::File::open(namespace).map_err(Error::file("open", namespace))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(Error::file("enter the network namespace", namespace))
+}
+
+// A thread's namespace is its own; the caller's must not change.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+// Talks to the kernel about the calling thread's namespace.
+fn netlink<F: Future<Output = Result<(), rtnetlink::Error>>>(
+    doing: &str,
+    work: impl FnOnce(Handle) -> F,
+) -> Result<(), Error> {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
+        runtime.block_on(async {
+            let (connection, handle, _) = rtnetlink::new_connection()?;
+            tokio::spawn(connection);
+            Ok::<_, std::io::Error>(work(handle).await)
+        })
+    };
+    run()
+        .map_err(Error::kernel(doing))?
+        .map_err(|source| Error::Netlink {
+            doing: doing.to_owned(),
+            source,
+        })
+}
+
+async fn index(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
+    let mut links = netlink.link().get().match_name(name).execute();
+    let link = links
+        .try_next()
+        .await?
+        .ok_or(rtnetlink::Error::RequestFailed)?;
+    Ok(link.header.index)
+}
+
+async fn up(netlink: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
+    let message = LinkUnspec::new_with_index(index(netlink, name).await?)
+        .up()
+        .build();
+    netlink.link().set(message).execute().await
+}

@@ -1,0 +1,196 @@
+//! The supervisor of one machine: makes what it is made of, starts it, starts it again when it reboots, and
+//! takes everything away when it is off. A small process with one thread, which is what changing the
+//! namespaces of a process asks for.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, setsid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::Launcher;
+use super::cgroups::{self, Hierarchy};
+use super::console::Console;
+use super::network::{self, Network};
+use super::record::{Home, Process, Record};
+use crate::{Error, Spec};
+
+/// Starts the supervisor of the machine in `home` and waits until the machine has started or why not.
+///
+/// In a process of its own, so that the supervisor's parent ends and somebody buries it.
+pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), String> {
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(home.join("supervisor.log"))
+        .map_err(|e| format!("cannot open `{}/supervisor.log`: {e}", home.display()))?;
+    let mut supervisor = launcher
+        .command("supervise")
+        .arg(home)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|e| format!("cannot start the supervisor: {e}"))?;
+    let reason = match said(&mut supervisor) {
+        Ok(word) if word == STARTED => return Ok(()),
+        Ok(reason) if reason.is_empty() => "its supervisor died".to_owned(),
+        Ok(reason) | Err(reason) => reason,
+    };
+    // It takes away what it had made.
+    let _ = supervisor.wait();
+    Err(reason)
+}
+
+/// What a supervisor says of a machine that has started; anything else is the reason why not.
+const STARTED: &str = "started\n";
+
+// A child's standard output, to its end.
+fn said(child: &mut Child) -> Result<String, String> {
+    let mut text = String::new();
+    if let Some(mut output) = child.stdout.take() {
+        output
+            .read_to_string(&mut text)
+            .map_err(|e| e.to_string())?;
+    }
+    Ok(text)
+}
+
+/// The supervisor's whole life.
+pub(crate) fn supervise(launcher: &Launcher, home: PathBuf) -> Result<(), Error> {
+    setsid().map_err(Error::kernel("leave the terminal"))?;
+    let home = Home::at(home);
+    let spec = home.plan()?;
+    let Some(_lock) = home.lock()? else {
+        return say(Err(Error::Running(spec.name)));
+    };
+    let hierarchies = cgroups::of_this_host()?;
+    let group = new_group(&spec.name);
+    home.write_record(&Record {
+        group: Some(group.clone()),
+        init: None,
+    })?;
+    let run = run(launcher, &home, &spec, &hierarchies, &group);
+    cgroups::remove(&hierarchies, &group)?;
+    home.write_record(&Record::default())?;
+    run
+}
+
+fn run(
+    launcher: &Launcher,
+    home: &Home,
+    spec: &Spec,
+    hierarchies: &[Hierarchy],
+    group: &str,
+) -> Result<(), Error> {
+    let prepared = cgroups::make(hierarchies, group).and_then(|()| connect(home, spec, group));
+    if prepared.is_err() {
+        return say(prepared);
+    }
+    let mut first = true;
+    loop {
+        let mut console = Console::open(&home.file("console.log"))?;
+        let started = start_init(launcher, home, group, &console);
+        let mut init = match started {
+            Ok(init) if first => say(Ok(())).map(|()| init)?,
+            Ok(init) => init,
+            Err(error) if first => return say(Err(error)),
+            Err(error) => return Err(error),
+        };
+        first = false;
+        let process = Pid::from_child(&init);
+        let ended = pidfd_open(process, PidfdFlags::empty())
+            .map_err(Error::kernel("watch the machine's first process"))?;
+        console.copy_until_end(&ended)?;
+        let status = init.wait().map_err(Error::kernel("wait for the machine"))?;
+        // How the kernel ends process 1 of a namespace that called reboot(2): hang-up for a restart.
+        if status.signal() != Some(Signal::HUP.as_raw()) {
+            return Ok(());
+        }
+    }
+}
+
+// Tells `start`, and by closing our standard output also that this was all. Nobody may be left to hear it.
+fn say(outcome: Result<(), Error>) -> Result<(), Error> {
+    let text = match &outcome {
+        Ok(()) => STARTED.to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().flush();
+    let null = fs::OpenOptions::new().write(true).open("/dev/null");
+    let null = null.map_err(Error::kernel("open /dev/null"))?;
+    rustix::stdio::dup2_stdout(&null).map_err(Error::kernel("close the standard output"))?;
+    outcome
+}
+
+// A group of each start's own: what an earlier one left behind cannot be mistaken for it.
+fn new_group(name: &str) -> String {
+    format!("{name}-{:08x}", rand::random::<u32>())
+}
+
+fn connect(home: &Home, spec: &Spec, group: &str) -> Result<(), Error> {
+    let Some(attachment) = &spec.attachment else {
+        return network::only_loopback();
+    };
+    let networks = home.path().join("../../networks");
+    let dir = networks.join(&attachment.network);
+    if !dir.is_dir() {
+        return Err(Error::NoNetwork(attachment.network.clone()));
+    }
+    // Names of links have at most 15 characters: the random end of the group's name tells ports apart.
+    let port = format!("m{}", &group[group.len() - 8..]);
+    Network::open(dir)?.attach(attachment, &port)
+}
+
+// The machine's first process, once it has become systemd.
+fn start_init(
+    launcher: &Launcher,
+    home: &Home,
+    group: &str,
+    console: &Console,
+) -> Result<Child, Error> {
+    new_pid_namespace()?;
+    let mut command: Command = launcher.command("init");
+    let mut init = command
+        .arg(home.path())
+        .arg(&console.machine_end)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(Error::kernel("start the machine's first process"))?;
+    let reason = match said(&mut init) {
+        Ok(nothing) if nothing.is_empty() => match init.try_wait() {
+            // Recorded only now: nobody may enter it while it still has the host's root.
+            Ok(None) => {
+                let (group, process) = (Some(group.to_owned()), Process::of(init.id()));
+                home.write_record(&Record {
+                    group,
+                    init: process,
+                })?;
+                return Ok(init);
+            }
+            _ => "its first process died at once".to_owned(),
+        },
+        Ok(reason) | Err(reason) => reason,
+    };
+    let _ = init.wait();
+    Err(Error::Start(reason))
+}
+
+// Children of this process get the new namespace. A second one can only be made from the process's own.
+fn new_pid_namespace() -> Result<(), Error> {
+    let own =
+        fs::File::open("/proc/self/ns/pid").map_err(Error::kernel("find the pid namespace"))?;
+    move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))
+        .map_err(Error::kernel("return to the pid namespace"))?;
+    unshare(CloneFlags::CLONE_NEWPID).map_err(Error::kernel("make a pid namespace"))
+}
