@@ -4,10 +4,12 @@ mod access;
 mod client;
 mod load;
 mod measure;
+mod picture;
 mod pki;
 mod report;
 mod roles;
 mod sample;
+mod section;
 mod servers;
 mod tunnels;
 
@@ -16,9 +18,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::measure::Machine;
 use crate::report::{Report, Upstream};
+use crate::section::Section;
 use crate::servers::Kind;
 
 /// Measure a Kyanite release build, and upstream's programs in the same run.
@@ -46,6 +50,9 @@ struct Cli {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Keep the result there, as a page and a picture; needs upstream's programs
+    #[arg(long, value_name = "DIR", requires = "upstream_bin")]
+    keep: Option<PathBuf>,
 }
 
 /// What is measured.
@@ -64,35 +71,50 @@ async fn main() -> Result<()> {
     if let Some(relay) = cli.relay {
         return tunnels::relay::run(relay).await;
     }
-    let (api, tunnels) = tokio::select! {
-        reports = measure(&cli) => reports?,
+    let sections = tokio::select! {
+        sections = measure(&cli) => sections?,
         // Leaving here ends the servers and removes their data.
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        () = told_to_stop() => bail!("interrupted"),
     };
     let text = match cli.json {
-        true => {
-            let (api, tunnels) = (api.map(|r| r.json()), tunnels.map(|r| r.json()));
-            serde_json::to_string_pretty(&serde_json::json!({"api": api, "tunnels": tunnels}))?
-        }
-        false => {
-            let parts = [api.map(|r| r.text()), tunnels.map(|r| r.text())];
-            parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
-        }
+        true => serde_json::to_string_pretty(&section::json(&sections))?,
+        false => section::text(&sections),
     };
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+    writeln!(std::io::stdout(), "{text}")?;
+    cli.keep.map_or(Ok(()), |dir| keep(&sections, &dir))
 }
 
-async fn measure(cli: &Cli) -> Result<(Option<Report>, Option<tunnels::Report>)> {
+async fn told_to_stop() {
+    let mut terminate = signal(SignalKind::terminate()).expect("the runtime has signals");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+fn keep(sections: &[Section], dir: &Path) -> Result<()> {
+    const PICTURE: &str = "result.svg";
+    for (name, text) in [
+        ("RESULT.md", section::page(sections, PICTURE)),
+        (PICTURE, section::svg(sections)),
+    ] {
+        let file = dir.join(name);
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+async fn measure(cli: &Cli) -> Result<Vec<Section>> {
     std::fs::create_dir_all(&cli.dir)?;
-    let api = match cli.only {
-        Some(Part::Tunnels) => None,
-        _ => Some(measure_api(cli).await?),
-    };
-    let tunnels = match cli.only {
-        Some(Part::Api) => None,
-        _ => Some(measure_tunnels(cli).await.context("tunnels")?),
-    };
-    Ok((api, tunnels))
+    let mut sections = Vec::new();
+    if cli.only != Some(Part::Tunnels) {
+        sections.push(measure_api(cli).await?.section());
+    }
+    if cli.only != Some(Part::Api) {
+        let tunnels = measure_tunnels(cli).await.context("tunnels")?;
+        sections.push(tunnels.section());
+    }
+    Ok(sections)
 }
 
 async fn measure_tunnels(cli: &Cli) -> Result<tunnels::Report> {

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::load::{CONNECTIONS, Measures, READS_IN_FLIGHT, Size};
 use crate::measure::Machine;
+use crate::picture::Bar;
 use crate::roles;
+use crate::section::{Section, with_unit};
 
 /// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,21 +108,36 @@ pub(crate) struct Upstream {
 }
 
 impl Report {
-    /// For people.
-    pub(crate) fn text(&self) -> String {
+    /// The table of the API server.
+    pub(crate) fn section(&self) -> Section {
         let theirs = match self.upstream {
             Some(_) => "upstream",
             None => "upstream, not run here",
         };
         let header = ["measure", "ours", theirs, "ratio", "goal", ""];
-        let header = header.map(str::to_owned).to_vec();
-        let mut lines = vec![header];
+        let mut lines = vec![header.map(str::to_owned).to_vec()];
         lines.extend(rows().iter().map(|row| self.cells(row)));
-        format!("{}\n{}", aligned(&lines), self.method().join("\n"))
+        Section {
+            key: "api",
+            lines,
+            method: self.method().to_vec(),
+            bars: rows().iter().filter_map(|row| self.bar(row)).collect(),
+            json: self.json(),
+        }
     }
 
-    /// For machines.
-    pub(crate) fn json(&self) -> Value {
+    // Rows below another say how it came about, and stay out of the picture.
+    fn bar(&self, row: &Row) -> Option<Bar> {
+        let stands = !row.name.starts_with(' ');
+        let theirs = self.theirs(row).filter(|_| stands)?;
+        Some(Bar {
+            name: row.name.to_owned(),
+            ratio: row.ratio(self.ours(row), theirs),
+            goal: row.goal,
+        })
+    }
+
+    fn json(&self) -> Value {
         let rows: Vec<Value> = rows().iter().map(|row| {
             let (ours, theirs) = (self.ours(row), self.theirs(row));
             json!({"measure": row.name.trim(), "unit": row.unit, "ours": ours, "upstream": theirs,
@@ -213,39 +230,6 @@ impl Report {
     }
 }
 
-/// A table whose first and last columns read from the left, and its numbers from the right.
-pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| lines.iter().map(|l| l[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        let [name, numbers @ .., verdict] = line.as_slice() else {
-            continue;
-        };
-        text.push_str(&format!("{name:<0$}", widths[0]));
-        for (number, width) in numbers.iter().zip(&widths[1..]) {
-            text.push_str(&format!("   {number:>width$}"));
-        }
-        text.push_str(&format!("   {verdict}"));
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
-pub(crate) fn with_unit(value: f64, unit: &str) -> String {
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        3
-    };
-    let space = if unit.starts_with('/') { "" } else { " " };
-    format!("{value:.digits$}{space}{unit}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,12 +240,5 @@ mod tests {
         assert_eq!(faster.ratio(20.0, 10.0), 2.0);
         let smaller = row("", "MiB", Better::Less, |_| 0.0);
         assert_eq!(smaller.ratio(10.0, 20.0), 2.0);
-    }
-
-    #[test]
-    fn numbers_keep_three_digits_or_more() {
-        assert_eq!(with_unit(0.1234, "ms"), "0.123 ms");
-        assert_eq!(with_unit(25.61, "MiB"), "25.6 MiB");
-        assert_eq!(with_unit(5_450.2, "/s"), "5450/s");
     }
 }

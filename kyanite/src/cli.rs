@@ -3,8 +3,8 @@
 pub(crate) mod access;
 pub(crate) mod controller_manager;
 pub(crate) mod konnectivity;
-pub(crate) mod network;
 pub(crate) mod machine;
+pub(crate) mod network;
 pub(crate) mod node_controller;
 
 use std::ffi::OsString;

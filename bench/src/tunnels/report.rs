@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::Size;
 use super::load::{Measures, WORKERS};
 use super::routes::{Front, Way, Whose};
-use crate::report::{Better, aligned, ratio, with_unit};
+use crate::picture::Bar;
+use crate::report::{Better, ratio};
+use crate::section::{Section, with_unit};
 
 /// What was measured, route by route.
 pub(crate) struct Report {
@@ -69,15 +71,32 @@ impl Report {
         Report { size, measured }
     }
 
-    /// For people.
-    pub(crate) fn text(&self) -> String {
+    /// The table of tunnels.
+    pub(crate) fn section(&self) -> Section {
         let mut lines = vec![self.header()];
         lines.extend(rows().iter().map(|row| self.cells(row)));
-        format!("{}\n{}", aligned(&lines), self.method())
+        Section {
+            key: "tunnels",
+            lines,
+            method: vec![self.method()],
+            bars: rows().iter().filter_map(|row| self.bar(row)).collect(),
+            json: self.json(),
+        }
     }
 
-    /// For machines.
-    pub(crate) fn json(&self) -> Value {
+    // Over HTTP CONNECT, which is what API servers use with it on one machine.
+    fn bar(&self, row: &Row) -> Option<Bar> {
+        let stands = !row.name.starts_with(' ');
+        let ratio = self.ratio(row, Front::HttpConnect).filter(|_| stands)?;
+        let goal = match row.goal {
+            Goal::Times(http, _) => Some(http),
+            _ => None,
+        };
+        let name = format!("tunnel: {}", row.name);
+        Some(Bar { name, ratio, goal })
+    }
+
+    fn json(&self) -> Value {
         let rows: Vec<Value> = rows().iter().map(|row| {
             let routes = self.measured.iter().map(|(way, found)| (way.name(), json!((row.value)(found))));
             json!({"measure": row.name.trim(), "unit": row.unit, "routes": routes.collect::<serde_json::Map<_, _>>()})

@@ -103,7 +103,7 @@ fn exec(kubectl: &Kubectl) -> Result<()> {
 }
 
 fn port_forward(kubectl: &Kubectl, port: u16) -> Result<()> {
-    let mut command = kubectl.command();
+    let mut command = kubectl.command()?;
     command.args(["port-forward", "pod/stays", &format!(":{port}")]);
     let mut child = Forwarding(
         command
