@@ -105,6 +105,13 @@ impl Image {
         .unwrap();
         let files = Files::under(root.path());
         self.fill(&|path: &str, text: &str| put(&files, path, text, 0o644));
+        if self == Image::Aks24 {
+            let disk = Path::new("/dev/disk/azure");
+            files.ensure_directory(disk, 0o755).unwrap();
+            files
+                .make_link(&disk.join("resource-part1"), Path::new("../../sdb1"))
+                .unwrap();
+        }
         if self.is_aks() {
             let mask = Path::new("/etc/systemd/system/apt-daily.service");
             files.make_link(mask, Path::new("/dev/null")).unwrap();
@@ -161,9 +168,9 @@ impl Image {
         }
         if self == Image::Debian {
             put("/usr/sbin/runc", "runc");
-            put("/usr/lib/cni/bridge", "bridge");
-            put("/usr/lib/cni/host-local", "host-local");
-            put("/usr/lib/cni/loopback", "loopback");
+            for path in CNI_PLUGINS {
+                put(path, path);
+            }
             put("/opt/offline/kubernetes-node.tar.gz", "archive");
         }
         if !self.is_aks() {
@@ -228,6 +235,11 @@ impl Image {
                 "ip -6 -o route get",
                 says("2001:db8::1 via fe80::1 dev eth0 src fd00::4 metric 1024"),
             )
+            .answering(
+                "readlink -f /dev/disk/azure/resource-part1",
+                says("/dev/sdb1"),
+            )
+            .answering("findmnt -nr -o target -S /dev/sdb1", says("/mnt"))
             .answering(
                 "df -Pk",
                 says("Filesystem 1024-blocks Used Available\n/dev/sda1 64000000 1 60000000 1% /"),
@@ -296,6 +308,17 @@ impl Image {
 /// How the line of an installation by apt begins.
 const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
 
+/// What Debian's package of them brings, of those that anybody asks for.
+const CNI_PLUGINS: [&str; 7] = [
+    "/usr/lib/cni/portmap",
+    "/usr/lib/cni/bandwidth",
+    "/usr/lib/cni/firewall",
+    "/usr/lib/cni/tuning",
+    "/usr/lib/cni/host-local",
+    "/usr/lib/cni/loopback",
+    "/usr/lib/cni/bridge",
+];
+
 /// What a package brings.
 fn programs(package: &str) -> &'static [&'static str] {
     match package {
@@ -304,15 +327,7 @@ fn programs(package: &str) -> &'static [&'static str] {
             "/lib/systemd/system/containerd.service",
         ][..],
         "runc" => &["/usr/sbin/runc"],
-        "containernetworking-plugins" => &[
-            "/usr/lib/cni/bandwidth",
-            "/usr/lib/cni/bridge",
-            "/usr/lib/cni/firewall",
-            "/usr/lib/cni/host-local",
-            "/usr/lib/cni/loopback",
-            "/usr/lib/cni/portmap",
-            "/usr/lib/cni/tuning",
-        ],
+        "containernetworking-plugins" => &CNI_PLUGINS,
         "kubelet=1.34.8*" => &["/usr/bin/kubelet"],
         "kubectl=1.34.8*" => &["/usr/bin/kubectl"],
         _ => &[],
