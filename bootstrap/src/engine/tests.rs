@@ -510,18 +510,26 @@ fn commands_of_others_do_not_hold_up_a_failure_for_long() {
     let root = TempDir::new().unwrap();
     let slow = Answer::Takes(Duration::from_secs(10));
     let host = SimulatedHost::new(root.path()).answering("slow", slow);
+    let years = Duration::from_secs(1_000_000_000);
+    let (begun, wait) = std::sync::mpsc::sync_channel(1);
+    let wait = Mutex::new(wait);
     let steps = [
-        Step::probe("fails", 51, |_| Err(Failure::permanent("no", ""))),
-        Step::probe("slow", 1, |scene| {
+        Step::probe("fails", 51, move |_| {
+            wait.lock().unwrap().recv().unwrap();
+            Err(Failure::permanent("no", ""))
+        })
+        .within(years),
+        Step::probe("slow", 1, move |scene| {
+            begun.send(()).unwrap();
             loop {
                 scene.run(&Command::new("slow", &[]))?;
             }
         })
-        .within(Duration::from_secs(100_000)),
+        .within(years),
     ];
     let notes = Notes::default();
     let mut engine = engine(&host, &notes, 2);
-    engine.deadline = Duration::from_secs(100_000_000);
+    engine.deadline = years;
     let report = engine.run(&steps);
     assert_eq!(report.code(), 51);
     let (code, failure) = report.steps[1].failure.clone().unwrap();
