@@ -49,15 +49,28 @@ const FILE_REMEDIES: &[(Errno, &str)] = &[
     ),
 ];
 
+/// Errors that do not pass by waiting.
+const LASTING: [Errno; 6] = [
+    Errno::ROFS,
+    Errno::ACCESS,
+    Errno::PERM,
+    Errno::NOTEMPTY,
+    Errno::ISDIR,
+    Errno::NOTDIR,
+];
+
 impl Failure {
     /// A file operation that failed: `doing` is a verb such as `write`.
     pub fn file(doing: &str, path: &Path, error: &io::Error) -> Failure {
         let errno = Errno::from_io_error(error);
         let remedy = FILE_REMEDIES.iter().find(|(e, _)| Some(*e) == errno);
-        Failure::new(
-            format!("cannot {doing} {}: {error}", path.display()),
-            remedy.map_or("", |(_, remedy)| remedy),
-        )
+        Failure {
+            permanent: errno.is_some_and(|e| LASTING.contains(&e)),
+            ..Failure::new(
+                format!("cannot {doing} {}: {error}", path.display()),
+                remedy.map_or("", |(_, remedy)| remedy),
+            )
+        }
     }
 
     /// A command that ran and was not content.

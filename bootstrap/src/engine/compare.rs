@@ -171,7 +171,7 @@ impl Comparison<'_> {
             }),
             Check::Inputs { paths, per_boot } => {
                 let now = self.inputs(paths, *per_boot)?;
-                let done = self.journal.stamp(&command.name) == Some(now);
+                let done = self.journal.stamp(&stamp_name(command)) == Some(now);
                 Ok(match done && !self.will_change(paths) {
                     true => None,
                     false => line(),
@@ -236,6 +236,12 @@ impl Comparison<'_> {
         };
         Ok(text.unwrap_or_default().lines().any(point))
     }
+}
+
+/// The stamp of a command. Another command of the same name is another command.
+pub(super) fn stamp_name(command: &CommandChange) -> String {
+    let line = digest::digest(&digest::SHA256, command.apply.line().as_bytes());
+    format!("command {} {}", command.name, &hex(line.as_ref())[..16])
 }
 
 fn wanted(unit: &Unit) -> bool {

@@ -282,10 +282,11 @@ impl Files {
         std::os::unix::fs::symlink(target, self.locate(path))
     }
 
-    /// Sets mode and owner of a file or directory.
+    /// Sets mode and owner of a file or directory, safe on disk when this returns.
     pub fn set_attributes(&self, path: &Path, mode: u32, owner: Owner) -> io::Result<()> {
         self.pass(&Operation::SetAttributes(path))?;
-        self.attributes(path, mode, owner)
+        self.attributes(path, mode, owner)?;
+        self.open(path)?.sync_all()
     }
 
     fn attributes(&self, path: &Path, mode: u32, owner: Owner) -> io::Result<()> {

@@ -26,6 +26,7 @@ mod node_bootstrap;
 mod node_controller;
 mod oidc;
 mod on_etcd;
+mod provision;
 mod python;
 mod secrecy;
 mod stolen_credentials;

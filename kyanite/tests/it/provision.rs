@@ -1,5 +1,4 @@
 //! The node controller's commands as others call them: by name, with its exit codes, files and clean output.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
