@@ -4,6 +4,7 @@ mod access;
 mod client;
 mod load;
 mod measure;
+mod node;
 mod picture;
 mod pki;
 mod report;
@@ -62,6 +63,8 @@ enum Part {
     Api,
     /// Tunnels to nodes
     Tunnels,
+    /// The node controller
+    Node,
 }
 
 // One thread: the generator shall leave the rest of the machine to the server.
@@ -106,13 +109,19 @@ fn keep(sections: &[Section], dir: &Path) -> Result<()> {
 
 async fn measure(cli: &Cli) -> Result<Vec<Section>> {
     std::fs::create_dir_all(&cli.dir)?;
+    let wanted = |part| cli.only.is_none_or(|only| only == part);
     let mut sections = Vec::new();
-    if cli.only != Some(Part::Tunnels) {
+    if wanted(Part::Api) {
         sections.push(measure_api(cli).await?.section());
     }
-    if cli.only != Some(Part::Api) {
+    if wanted(Part::Tunnels) {
         let tunnels = measure_tunnels(cli).await.context("tunnels")?;
         sections.push(tunnels.section());
+    }
+    if wanted(Part::Node) {
+        let kyanite = cli.kyanite.as_deref().context("no --kyanite")?;
+        let node = node::measure(kyanite, &cli.dir).context("node controller")?;
+        sections.push(node.section());
     }
     Ok(sections)
 }

@@ -296,10 +296,11 @@ fn waiting_ends_with_the_deadline_or_when_the_run_has_died() {
         failure.starts_with("context deadline exceeded waiting for provision complete: "),
         "{failure}"
     );
-    machine
-        .host
-        .files()
-        .replace(Path::new(paths::PROGRESS), b"", 0o644)
+    let begun = br#"{"Run":{"time":"2026-09-21T14:13:20Z","pid":1,"config":"f","steps":[]}}"#;
+    let line = [begun.as_slice(), b"\n"].concat();
+    let files = machine.host.files();
+    files
+        .replace(Path::new(paths::PROGRESS), &line, 0o644)
         .unwrap();
     let failure = machine.wait().failure.unwrap();
     assert!(failure.contains("has died without a result"), "{failure}");

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use serde_json::Value;
 
+use super::progress::{Progress, RunState};
 use super::{lock, paths};
 use crate::config;
 use crate::host::{Files, Host};
@@ -42,7 +43,7 @@ pub struct Waited {
 
 /// Waits for the end of a run and reads its result. Upstream's texts, so that those who look for them find them.
 pub fn wait(host: &dyn Host, patience: Patience) -> Waited {
-    match sleep_until_complete(host.files(), patience) {
+    match sleep_until_complete(host, patience) {
         Ok(result) => read_result(host.files(), result),
         Err(failure) => Waited {
             json: String::new(),
@@ -52,7 +53,8 @@ pub fn wait(host: &dyn Host, patience: Patience) -> Waited {
 }
 
 /// Returns the path of the result. Watches first and looks then, so that nothing falls in between.
-fn sleep_until_complete(files: &Files, patience: Patience) -> Result<&'static str, String> {
+fn sleep_until_complete(host: &dyn Host, patience: Patience) -> Result<&'static str, String> {
+    let files = host.files();
     let watching = |e: std::io::Error| format!("error watching file: {e}");
     let begin = Instant::now();
     let watch = Watch::new(files).map_err(watching)?;
@@ -69,7 +71,7 @@ fn sleep_until_complete(files: &Files, patience: Patience) -> Result<&'static st
                 paths::LOG
             ));
         }
-        if !died(files) {
+        if !died(host) {
             dead_since = None;
         } else if dead_since.get_or_insert_with(Instant::now).elapsed() >= patience.grace {
             return Err(format!(
@@ -104,9 +106,10 @@ fn baked(files: &Files) -> bool {
     files.exists(paths::BASE_PREP_COMPLETE) && first_stage() == Some(true)
 }
 
-/// A run began since the machine started, and nobody runs it any more.
-fn died(files: &Files) -> bool {
-    files.exists(paths::PROGRESS) && !lock::held(files)
+/// A run began since the machine started, did not come to its end, and nobody runs it any more.
+fn died(host: &dyn Host) -> bool {
+    let progress = Progress::read(host).ok().flatten();
+    progress.is_some_and(|p| p.state == RunState::Died)
 }
 
 /// Wakes when anything appears or grows where sentinels and progress are.

@@ -506,6 +506,38 @@ fn after_a_failure_nothing_new_begins_and_waiting_ends() {
 }
 
 #[test]
+fn commands_of_others_do_not_hold_up_a_failure_for_long() {
+    let root = TempDir::new().unwrap();
+    let slow = Answer::Takes(Duration::from_secs(10));
+    let host = SimulatedHost::new(root.path()).answering("slow", slow);
+    let years = Duration::from_secs(1_000_000_000);
+    let (begun, wait) = std::sync::mpsc::sync_channel(1);
+    let wait = Mutex::new(wait);
+    let steps = [
+        Step::probe("fails", 51, move |_| {
+            wait.lock().unwrap().recv().unwrap();
+            Err(Failure::permanent("no", ""))
+        })
+        .within(years),
+        Step::probe("slow", 1, move |scene| {
+            begun.send(()).unwrap();
+            loop {
+                scene.run(&Command::new("slow", &[]))?;
+            }
+        })
+        .within(years),
+    ];
+    let notes = Notes::default();
+    let mut engine = engine(&host, &notes, 2);
+    engine.deadline = years;
+    let report = engine.run(&steps);
+    assert_eq!(report.code(), 51);
+    let (code, failure) = report.steps[1].failure.clone().unwrap();
+    assert_eq!(code, 255);
+    assert!(failure.cause.contains("was cancelled"), "{failure:?}");
+}
+
+#[test]
 fn a_panic_is_the_controllers_error_and_not_the_end() {
     let root = TempDir::new().unwrap();
     let host = SimulatedHost::new(root.path());
