@@ -8,6 +8,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, setsid};
@@ -17,6 +18,7 @@ use super::Launcher;
 use super::cgroups::{self, Hierarchy};
 use super::console::Console;
 use super::network::{self, Network};
+use super::patience::wait_until;
 use super::record::{Home, Process, Record};
 use crate::{Error, Spec};
 
@@ -48,6 +50,9 @@ pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), String> {
     Err(reason)
 }
 
+/// How long the lock may be taken by somebody who only looks, or takes away what an earlier supervisor left.
+const SHORT: Duration = Duration::from_secs(5);
+
 /// What a supervisor says of a machine that has started; anything else is the reason why not.
 const STARTED: &str = "started\n";
 
@@ -67,9 +72,14 @@ pub(crate) fn supervise(launcher: &Launcher, home: PathBuf) -> Result<(), Error>
     setsid().map_err(Error::kernel("leave the terminal"))?;
     let home = Home::at(home);
     let spec = home.plan()?;
-    let Some(_lock) = home.lock()? else {
+    let mut lock = None;
+    let locked = wait_until(SHORT, || {
+        lock = home.lock()?;
+        Ok(lock.is_some())
+    })?;
+    if !locked {
         return say(Err(Error::Running(spec.name)));
-    };
+    }
     let hierarchies = cgroups::of_this_host()?;
     let group = new_group(&spec.name);
     home.write_record(&Record {
