@@ -56,8 +56,16 @@ pub enum Unusable {
 }
 
 fn list(findings: &[Finding]) -> String {
-    let all: Vec<String> = findings.iter().map(Finding::to_string).collect();
-    all.join("; ")
+    const SHOWN: usize = 3;
+    let mut shown: Vec<String> = findings
+        .iter()
+        .take(SHOWN)
+        .map(Finding::to_string)
+        .collect();
+    if findings.len() > SHOWN {
+        shown.push(format!("and {} more", findings.len() - SHOWN));
+    }
+    shown.join("; ")
 }
 
 /// Reads what a node was given. Anything that does not fit makes it unusable: half a configuration is none.

@@ -39,10 +39,13 @@ pub struct Variable {
 /// Every variable, in the order of names.
 pub fn variables(config: &Configuration, host: &Host) -> Vec<Variable> {
     let config = &without_dead_settings(config);
-    let fixed = table::VARIABLES.iter().map(|row| Variable {
-        name: row.name.to_owned(),
-        value: (row.value)(config, host),
-        is_secret: row.is_secret,
+    let fixed = table::VARIABLES.iter().map(|row| {
+        let value = (row.value)(config, host);
+        Variable {
+            name: row.name.to_owned(),
+            is_secret: row.is_secret || is_signed_url(&value),
+            value,
+        }
     });
     let certificates = config.custom_ca_certs.iter().enumerate();
     let certificates = certificates.map(|(index, certificate)| Variable {
@@ -53,6 +56,12 @@ pub fn variables(config: &Configuration, host: &Host) -> Vec<Variable> {
     let mut all: Vec<_> = fixed.chain(certificates).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+/// Whether it is a URL with something to keep from others: a password or a signature.
+fn is_signed_url(text: &str) -> bool {
+    let rest = text.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest.contains(['@', '?']))
 }
 
 /// The configuration without what this Kubernetes no longer has: since 1.34 the kubelet fails on

@@ -8,6 +8,7 @@ pub mod azure;
 pub mod cni;
 pub mod containerd;
 pub mod credential_provider;
+pub mod drop_ins;
 pub mod firewall;
 pub mod kubeconfig;
 pub mod kubelet;

@@ -1,9 +1,11 @@
 //! Every problem of a configuration at once: where, what stands there, which rule it breaks, what to do.
 //!
 //! Upstream checks seven fields in the client and none on the node, where a mistake shows minutes later as an
-//! exit code. `rules` is the table of what each field must be; `together` is what fields must be together.
+//! exit code. `rules` is the table of what each field must be, `entries` of what stands in
+//! maps; `together` is what fields must be together.
 
 mod checks;
+mod entries;
 mod rules;
 mod together;
 
@@ -65,6 +67,7 @@ pub fn validate(text: &[u8]) -> Vec<Problem> {
 pub fn broken_rules(config: &Configuration) -> Vec<Problem> {
     let mut problems = rules::required(config);
     problems.extend(rules::fields(config));
+    problems.extend(entries::problems(config));
     problems.extend(together::problems(config));
     problems
 }

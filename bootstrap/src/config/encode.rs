@@ -67,27 +67,24 @@ impl Writer {
         self.bracketed('{', '}', fields, |writer, (name, view)| {
             writer.text(&name);
             writer.out.push_str(": ");
-            writer.view(&view);
+            writer.view(view);
         });
     }
 
-    fn view(&mut self, view: &View<'_>) {
+    fn view(&mut self, view: View<'_>) {
         match view {
             View::Absent => self.out.push_str("null"),
             View::Text(text) | View::Secret(text) => self.text(text),
-            View::Flag(flag) => self.out.push_str(if *flag { "true" } else { "false" }),
+            View::Flag(flag) => self.out.push_str(&flag.to_string()),
             View::Number(number) => self.out.push_str(&number.to_string()),
-            View::Real(real) => self.out.push_str(&json_real(*real)),
+            View::Real(real) => self.out.push_str(&json_real(real)),
             View::Choice(_, Some(name)) => self.text(name),
             View::Choice(number, None) => self.out.push_str(&number.to_string()),
-            View::Message(message) => self.message(*message),
+            View::Message(message) => self.message(message),
             View::List(items) => self.bracketed('[', ']', items.to_vec(), |w, item| w.text(&item)),
             View::Map(entries) => {
-                self.bracketed('{', '}', entries.iter().collect(), |writer, (key, view)| {
-                    writer.text(key);
-                    writer.out.push_str(": ");
-                    writer.view(view);
-                });
+                let owned = |(key, view): (&str, _)| (key.to_owned(), view);
+                self.object(entries.into_iter().map(owned).collect());
             }
         }
     }

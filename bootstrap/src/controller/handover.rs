@@ -87,22 +87,23 @@ pub fn undo(host: &dyn Host, stop: &Stop) -> Result<Undone, Failure> {
         workers: 1,
         deadline: std::time::Duration::from_secs(900),
     };
+    // A machine that is on its way back is no node, whatever the last result said.
+    remove_all(host, &[paths::COMPLETE, paths::RESULT, paths::PROGRESS])?;
     let undone = engine.undo();
     if undone.failures.is_empty() {
-        let results = [
-            paths::COMPLETE,
-            paths::BASE_PREP_COMPLETE,
-            paths::RESULT,
-            paths::PROGRESS,
-        ];
-        for path in results.iter().chain([&paths::STATE]) {
-            let path = Path::new(path);
-            host.files()
-                .remove(path)
-                .map_err(|e| Failure::file("remove", path, &e))?;
-        }
+        remove_all(host, &[paths::STATE])?;
     }
     Ok(undone)
+}
+
+fn remove_all(host: &dyn Host, paths: &[&str]) -> Result<(), Failure> {
+    let remove = |path: &&str| {
+        let path = Path::new(path);
+        host.files()
+            .remove(path)
+            .map_err(|e| Failure::file("remove", path, &e))
+    };
+    paths.iter().try_for_each(remove)
 }
 
 /// Nobody listens to an undo: it says what it did when it is done.

@@ -1,18 +1,19 @@
 //! `provision` on nodes that still carry the scripts: starts them, and sees to it that there is a result.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use super::handover::{forget_last_result, leave, lock_or_refuse};
 use super::log::{Level, Log};
 use super::paths;
 use super::provision::{Ended, read_config};
 use crate::config::REDACTED;
-use crate::engine::Failure;
+use crate::engine::{Failure, Stop};
 use crate::environment::containerd::Layout;
 use crate::environment::gpu::DriverImages;
 use crate::environment::{self, Scripts, Variable};
-use crate::host::Host;
+use crate::host::{Host, wait_or_end};
 use crate::result::CONTROLLER_ERROR;
 
 /// What to start.
@@ -25,7 +26,13 @@ pub enum Script {
 }
 
 /// Runs the scripts with our own standard output and error, and passes their exit code on.
-pub fn run_script(host: &dyn Host, script: &Script, dry_run: bool, log: &Log<'_>) -> Ended {
+pub fn run_script(
+    host: &dyn Host,
+    script: &Script,
+    dry_run: bool,
+    stop: &Stop,
+    log: &Log<'_>,
+) -> Ended {
     let lock = match lock_or_refuse(host, log) {
         Ok(lock) => lock,
         Err(ended) => return ended,
@@ -42,7 +49,7 @@ pub fn run_script(host: &dyn Host, script: &Script, dry_run: bool, log: &Log<'_>
         Err(failure) => failed(1, CONTROLLER_ERROR, failure),
         Ok((mut command, line)) => {
             log.line(Level::Info, "starting the scripts", &[("command", &line)]);
-            outcome(command.status())
+            outcome(run(&mut command, stop))
         }
     };
     // The scripts leave a result themselves, unless they could not begin or were killed.
@@ -86,36 +93,38 @@ fn failed(exit: u8, code: u8, failure: Failure) -> Judged {
     (ended, Some((code, failure)))
 }
 
-fn outcome(status: std::io::Result<std::process::ExitStatus>) -> Judged {
+fn run(command: &mut Command, stop: &Stop) -> std::io::Result<Option<ExitStatus>> {
+    wait_or_end(&mut command.process_group(0).spawn()?, stop)
+}
+
+fn outcome(status: std::io::Result<Option<ExitStatus>>) -> Judged {
+    let remedy = |code: u8| {
+        let log = paths::TRANSCRIPT;
+        format!("see {log} and `aks-node-controller explain {code}`")
+    };
     match status {
-        Ok(status) if status.success() => (
-            Ended {
+        Ok(Some(status)) if status.success() => {
+            let ended = Ended {
                 exit: 0,
                 failure: None,
-            },
-            None,
-        ),
-        Ok(status) => {
-            // Killed by a signal: 255, as upstream has it.
-            let code = status
-                .code()
-                .and_then(|c| u8::try_from(c).ok())
-                .unwrap_or(255);
-            let remedy = format!(
-                "see {} and `aks-node-controller explain {code}`",
-                paths::TRANSCRIPT
-            );
-            failed(
-                code,
-                code,
-                Failure::permanent(format!("the scripts ended with {status}"), remedy),
-            )
+            };
+            (ended, None)
         }
-        Err(e) => failed(
-            1,
-            CONTROLLER_ERROR,
-            Failure::file("run", Path::new("/bin/bash"), &e),
-        ),
+        Ok(Some(status)) => {
+            // Killed by a signal: 255, as upstream has it.
+            let code = status.code().and_then(|c| u8::try_from(c).ok());
+            let code = code.unwrap_or(255);
+            let cause = format!("the scripts ended with {status}");
+            failed(code, code, Failure::permanent(cause, remedy(code)))
+        }
+        Ok(None) => {
+            let cause = "the run was cancelled, and the scripts were stopped";
+            failed(255, 255, Failure::permanent(cause, remedy(255)))
+        }
+        Err(e) => {
+            let failure = Failure::file("run", Path::new("/bin/bash"), &e);
+            failed(1, CONTROLLER_ERROR, failure)
+        }
     }
 }
 

@@ -384,3 +384,39 @@ fn deadlines_that_make_no_sense_become_a_quarter_of_an_hour() {
     assert_eq!([None, Some(0), Some(-1), Some(21_601)].map(of), [900; 4]);
     assert_eq!([Some(1), Some(21_600)].map(of), [1, 21_600]);
 }
+
+#[test]
+fn a_run_can_be_followed_to_its_end() {
+    let machine = machine(r#"{"version":"v1"}"#);
+    let (seen, wait_until_seen) = std::sync::mpsc::sync_channel::<()>(1);
+    let wait_until_seen = std::sync::Arc::new(std::sync::Mutex::new(wait_until_seen));
+    let steps = |_: &Configuration| {
+        let wait_until_seen = std::sync::Arc::clone(&wait_until_seen);
+        vec![Step::probe("waits", 1, move |_| {
+            let receiver = wait_until_seen.lock().unwrap();
+            let seen = receiver.recv_timeout(Duration::from_secs(20));
+            seen.map(|()| "seen".to_owned())
+                .map_err(|_| Failure::new("nobody follows", ""))
+        })]
+    };
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| machine.provision(&steps));
+        let mut states = Vec::new();
+        let last = loop {
+            let followed = Progress::follow(&machine.host, |progress| {
+                let state = progress.steps.first().map(|s| s.state);
+                if state == Some(StepState::Running) {
+                    let _ = seen.try_send(());
+                }
+                states.push(state);
+            });
+            // The run may not have begun yet.
+            if let Ok(Some(progress)) = followed {
+                break progress;
+            }
+        };
+        assert_eq!(last.state, RunState::Succeeded);
+        assert!(states.contains(&Some(StepState::Running)), "{states:?}");
+        assert_eq!(run.join().unwrap().exit, 0);
+    });
+}

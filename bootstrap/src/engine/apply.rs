@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::change::{Change, Check, CommandChange, Content, File, Unit};
-use super::compare::{Comparison, Difference, file_sha256};
+use super::compare::{Comparison, Difference, file_sha256, stamp_name};
 use super::journal::{Before, Journal, look};
 use super::run::{Event, Watcher};
 use super::step::{Failure, Scene};
@@ -95,7 +95,9 @@ impl<'a> Application<'a> {
                 needed.push(change);
             }
         }
-        let parents = self.missing_parents(&needed)?;
+        // Directories first, so that what belongs into them finds them, in whatever order they were asked for.
+        needed.sort_by_key(|change| !matches!(change, Change::Directory { .. }));
+        let parents = self.missing_parents(&needed);
         let paths = needed.iter().filter_map(|c| c.path());
         let befores = parents.iter().map(PathBuf::as_path).chain(paths);
         let befores: Result<Vec<_>, _> = befores.map(|p| look(self.files(), p)).collect();
@@ -114,7 +116,7 @@ impl<'a> Application<'a> {
     }
 
     /// Directories above the paths that are not there and that no change of the batch makes, uppermost first.
-    fn missing_parents(&self, needed: &[&Change]) -> Result<Vec<PathBuf>, Failure> {
+    fn missing_parents(&self, needed: &[&Change]) -> Vec<PathBuf> {
         let made: BTreeSet<&Path> = needed
             .iter()
             .filter(|c| matches!(c, Change::Directory { .. }))
@@ -139,7 +141,7 @@ impl<'a> Application<'a> {
                 }
             }
         }
-        Ok(missing.into_iter().collect())
+        missing.into_iter().collect()
     }
 
     fn path_change(&self, change: &Change) -> Result<(), Failure> {
@@ -308,25 +310,32 @@ impl<'a> Application<'a> {
             name: command.name.clone(),
             undo: command.undo.clone(),
         }])?;
-        let finished = self.scene.run(&command.apply)?;
-        if !finished.success() {
-            return Err(Failure::command(&command.apply.line(), &finished));
-        }
+        let ran = self.scene.run(&command.apply);
+        let succeeded = ran.and_then(|finished| match finished.success() {
+            true => Ok(()),
+            false => Err(Failure::command(&command.apply, &finished)),
+        });
+        // What a script is for is said by its name, not by its first line.
+        succeeded.map_err(|failure| Failure {
+            cause: format!("{}: {}", command.name, failure.cause),
+            ..failure
+        })?;
         if let Some(stamp) = stamp {
-            self.workshop.journal.set_stamp(&command.name, &stamp)?;
+            let name = stamp_name(command);
+            self.workshop.journal.set_stamp(&name, &stamp)?;
         }
         Ok(1)
     }
 
     fn unit(&self, unit: &Unit) -> Result<usize, Failure> {
-        let _turn = self
-            .workshop
-            .systemd
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let found = units::look(self.scene, &unit.name)?;
-        let current = self.comparison().unit_is_current(unit)?;
-        let steps = units::steps(unit, &found, current);
+        let (_, steps) = self.unit_steps(unit)?;
+        if steps.is_empty() {
+            return Ok(0);
+        }
+        let turn = &self.workshop.systemd;
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another step may have reloaded systemd in the meantime.
+        let (found, steps) = self.unit_steps(unit)?;
         if steps.is_empty() {
             return Ok(0);
         }
@@ -352,6 +361,13 @@ impl<'a> Application<'a> {
             self.workshop.journal.set_stamp(&name, &stamp)?;
         }
         Ok(1)
+    }
+
+    fn unit_steps(&self, unit: &Unit) -> Result<(units::State, Vec<Action>), Failure> {
+        let found = units::look(self.scene, &unit.name)?;
+        let current = self.comparison().unit_is_current(unit)?;
+        let steps = units::steps(unit, &found, current);
+        Ok((found, steps))
     }
 
     fn call(&self, unit: &Unit, action: Action) -> Result<(), Failure> {

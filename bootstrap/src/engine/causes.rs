@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::step::Failure;
-use crate::host::{CommandError, Finished, NetworkError};
+use crate::host::{Command, CommandError, Finished, NetworkError};
 
 /// What to do about errors of the file system, by their number.
 const FILE_REMEDIES: &[(Errno, &str)] = &[
@@ -49,19 +49,33 @@ const FILE_REMEDIES: &[(Errno, &str)] = &[
     ),
 ];
 
+/// Errors that do not pass by waiting.
+const LASTING: [Errno; 6] = [
+    Errno::ROFS,
+    Errno::ACCESS,
+    Errno::PERM,
+    Errno::NOTEMPTY,
+    Errno::ISDIR,
+    Errno::NOTDIR,
+];
+
 impl Failure {
     /// A file operation that failed: `doing` is a verb such as `write`.
     pub fn file(doing: &str, path: &Path, error: &io::Error) -> Failure {
         let errno = Errno::from_io_error(error);
         let remedy = FILE_REMEDIES.iter().find(|(e, _)| Some(*e) == errno);
-        Failure::new(
-            format!("cannot {doing} {}: {error}", path.display()),
-            remedy.map_or("", |(_, remedy)| remedy),
-        )
+        Failure {
+            permanent: errno.is_some_and(|e| LASTING.contains(&e)),
+            ..Failure::new(
+                format!("cannot {doing} {}: {error}", path.display()),
+                remedy.map_or("", |(_, remedy)| remedy),
+            )
+        }
     }
 
     /// A command that ran and was not content.
-    pub fn command(line: &str, finished: &Finished) -> Failure {
+    pub fn command(command: &Command, finished: &Finished) -> Failure {
+        let line = command.summary();
         Failure::new(
             format!(
                 "`{line}` exited with {}: {}",
@@ -87,7 +101,7 @@ impl From<CommandError> for Failure {
             ),
             CommandError::Io { .. } => Failure::new(
                 cause,
-                "look for lack of memory or processes in `dmesg` and `ulimit -a`",
+                "look for lack of memory or processes in `dmesg` and `ulimit -a`, and whether /dev/null is there",
             ),
             CommandError::TimedOut { command, .. } => Failure::new(
                 cause,

@@ -155,7 +155,7 @@ impl Comparison<'_> {
     }
 
     fn command(&self, command: &CommandChange) -> Result<Option<(&'static str, String)>, Failure> {
-        let line = || Some(("run", first_line(&command.apply.line())));
+        let line = || Some(("run", command.apply.summary()));
         match &command.check {
             Check::Succeeds(check) => {
                 let finished = self.scene.run(check)?;
@@ -171,7 +171,7 @@ impl Comparison<'_> {
             }),
             Check::Inputs { paths, per_boot } => {
                 let now = self.inputs(paths, *per_boot)?;
-                let done = self.journal.stamp(&command.name) == Some(now);
+                let done = self.journal.stamp(&stamp_name(command)) == Some(now);
                 Ok(match done && !self.will_change(paths) {
                     true => None,
                     false => line(),
@@ -238,14 +238,10 @@ impl Comparison<'_> {
     }
 }
 
-/// Enough of a command to know it by: scripts are long.
-fn first_line(command: &str) -> String {
-    let line = command.lines().next().unwrap_or_default();
-    let short: String = line.chars().take(120).collect();
-    match short.len() < command.len() {
-        true => format!("{short} …"),
-        false => short,
-    }
+/// The stamp of a command. Another command of the same name is another command.
+pub(super) fn stamp_name(command: &CommandChange) -> String {
+    let line = digest::digest(&digest::SHA256, command.apply.line().as_bytes());
+    format!("command {} {}", command.name, &hex(line.as_ref())[..16])
 }
 
 fn wanted(unit: &Unit) -> bool {

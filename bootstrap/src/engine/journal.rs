@@ -50,10 +50,11 @@ pub(super) enum Was {
 }
 
 impl Before {
-    fn key(&self) -> String {
+    /// What it is about: its first state is the one that counts.
+    fn key(&self, step: &str) -> String {
         match self {
             Before::Path { path, .. } | Before::Setting { path, .. } => path.display().to_string(),
-            Before::Command { name, .. } => format!("command {name}"),
+            Before::Command { name, .. } => format!("command {step} {name}"),
             Before::Unit { name, .. } => format!("unit {name}"),
         }
     }
@@ -86,7 +87,7 @@ impl Memory {
             Line::Stamp { name, value } => {
                 self.stamps.insert(name, value);
             }
-            Line::Before { before, .. } => {
+            Line::Before { step, before } => {
                 if let Before::Path {
                     was: Was::File { copy, .. },
                     ..
@@ -94,7 +95,7 @@ impl Memory {
                 {
                     self.copies = self.copies.max(*copy);
                 }
-                if self.keys.insert(before.key()) {
+                if self.keys.insert(before.key(&step)) {
                     self.befores.push(before);
                 }
             }
@@ -146,7 +147,7 @@ impl<'a> Journal<'a> {
         let mut text = Vec::new();
         let mut lines = Vec::new();
         for mut before in befores {
-            if memory.keys.contains(&before.key()) {
+            if memory.keys.contains(&before.key(step)) {
                 continue;
             }
             self.keep_content(&mut memory, &mut before)?;
@@ -201,12 +202,9 @@ impl<'a> Journal<'a> {
         self.files
             .ensure_directory(&self.directory, 0o700)
             .and_then(|()| self.files.append(&path, text, 0o600, true))
-            .and_then(|()| {
-                if fresh {
-                    self.files.sync_parent(&path)
-                } else {
-                    Ok(())
-                }
+            .and_then(|()| match fresh {
+                true => self.files.sync_parent(&path),
+                false => Ok(()),
             })
             .map_err(|e| Failure::file("write", &path, &e))
     }

@@ -20,6 +20,11 @@ const CODE_CANCELLED: u8 = 255;
 /// The exit code of a run that could not even begin, and of a step that panicked.
 const CODE_CONTROLLER: u8 = 240;
 
+/// How long commands of other steps may go on after a step has failed.
+const LINGER: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
 /// Everything a run needs besides its steps.
 pub struct Engine<'a> {
     /// The machine.
@@ -131,6 +136,7 @@ impl Report {
 
 /// What the workers share.
 struct Floor {
+    workers: usize,
     schedule: Schedule,
     reports: Vec<Option<StepReport>>,
     first_failure: Option<usize>,
@@ -153,16 +159,19 @@ impl Engine<'_> {
             },
             Err(failure) => return Report::not_begun(failure),
         };
+        let workers = self.workers.clamp(1, steps.len().max(1));
         let floor = Mutex::new(Floor {
+            workers,
             schedule,
             reports: steps.iter().map(|_| None).collect(),
             first_failure: None,
         });
         let news = Condvar::new();
         std::thread::scope(|scope| {
-            for _ in 0..self.workers.clamp(1, steps.len().max(1)) {
+            for _ in 0..workers {
                 scope.spawn(|| self.work(steps, &workshop, &floor, &news, begin));
             }
+            self.watch(&floor, &news);
         });
         let floor = floor.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.report(steps, floor, begin)
@@ -205,7 +214,27 @@ impl Engine<'_> {
             guard.reports[number] = Some(report);
             news.notify_all();
         }
+        guard.workers -= 1;
         news.notify_all();
+    }
+
+    /// Once a step has failed, commands of others may come to their end, but not at their leisure: somebody waits for the
+    /// result.
+    fn watch(&self, floor: &Mutex<Floor>, news: &Condvar) {
+        let mut failed_at = None;
+        let mut guard = floor.lock().unwrap_or_else(PoisonError::into_inner);
+        while guard.workers > 0 {
+            if self.stop.reason() != Some(Reason::Failed) {
+                guard = news.wait(guard).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let since = *failed_at.get_or_insert_with(|| self.host.elapsed());
+            if self.host.elapsed().saturating_sub(since) >= LINGER {
+                self.stop.pull(Reason::Cancelled);
+            }
+            let waited = news.wait_timeout(guard, TICK);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// One step with all its attempts.

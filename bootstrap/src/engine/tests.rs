@@ -34,7 +34,12 @@ impl Watcher for Notes {
 
 /// A root with a past: files to replace, to chmod, to remove, a link, a kernel setting.
 fn root() -> TempDir {
-    let directory = TempDir::new().unwrap();
+    // Syncing to a busy disk is most of the time otherwise.
+    let memory = std::path::Path::new("/dev/shm");
+    let directory = match memory.is_dir() {
+        true => TempDir::new_in(memory).unwrap(),
+        false => TempDir::new().unwrap(),
+    };
     let files = Files::under(directory.path());
     for path in ["/etc/old", "/proc/sys/net/ipv4", "/etc/systemd/system"] {
         files.ensure_directory(path.as_ref(), 0o755).unwrap();
@@ -501,6 +506,38 @@ fn after_a_failure_nothing_new_begins_and_waiting_ends() {
 }
 
 #[test]
+fn commands_of_others_do_not_hold_up_a_failure_for_long() {
+    let root = TempDir::new().unwrap();
+    let slow = Answer::Takes(Duration::from_secs(10));
+    let host = SimulatedHost::new(root.path()).answering("slow", slow);
+    let years = Duration::from_secs(1_000_000_000);
+    let (begun, wait) = std::sync::mpsc::sync_channel(1);
+    let wait = Mutex::new(wait);
+    let steps = [
+        Step::probe("fails", 51, move |_| {
+            wait.lock().unwrap().recv().unwrap();
+            Err(Failure::permanent("no", ""))
+        })
+        .within(years),
+        Step::probe("slow", 1, move |scene| {
+            begun.send(()).unwrap();
+            loop {
+                scene.run(&Command::new("slow", &[]))?;
+            }
+        })
+        .within(years),
+    ];
+    let notes = Notes::default();
+    let mut engine = engine(&host, &notes, 2);
+    engine.deadline = years;
+    let report = engine.run(&steps);
+    assert_eq!(report.code(), 51);
+    let (code, failure) = report.steps[1].failure.clone().unwrap();
+    assert_eq!(code, 255);
+    assert!(failure.cause.contains("was cancelled"), "{failure:?}");
+}
+
+#[test]
 fn a_panic_is_the_controllers_error_and_not_the_end() {
     let root = TempDir::new().unwrap();
     let host = SimulatedHost::new(root.path());
@@ -561,6 +598,51 @@ fn a_plan_names_every_change_and_makes_none() {
     assert!(!host.files().exists(STATE));
     engine.run(&sample());
     assert_eq!(engine.plan(&sample()).unwrap().changes(), 0);
+}
+
+#[test]
+fn directories_come_before_what_is_in_them() {
+    let root = root();
+    let host = host(&root);
+    let step = Step::changes("upside-down", 1, |_| {
+        Ok(vec![
+            Change::file("/srv/private/key", 0o600, "k"),
+            Change::directory("/srv/private", 0o700),
+        ])
+    });
+    assert_eq!(run(&host, &[step]).code(), 0);
+    let entry = host.files().entry("/srv/private").unwrap().unwrap();
+    assert_eq!(entry.mode, 0o700);
+}
+
+#[test]
+fn commands_of_one_name_in_two_steps_are_two_commands() {
+    let root = root();
+    let host = host(&root);
+    let step = |name, word: &'static str| {
+        Step::changes(name, 1, move |_| {
+            let check = Check::Inputs {
+                paths: vec!["/etc/source".into()],
+                per_boot: true,
+            };
+            let change = CommandChange {
+                name: "reload".to_owned(),
+                check,
+                apply: Command::new("reload", &[word]),
+                undo: Some(Command::new("unload", &[word])),
+            };
+            Ok(vec![Change::Command(change)])
+        })
+    };
+    let steps = [step("one", "a"), step("two", "b")];
+    run(&host, &steps);
+    run(&host, &steps);
+    engine(&host, &Notes::default(), 1).undo();
+    let expected = ["reload a", "reload b", "unload b", "unload a"];
+    assert_eq!(host.commands(), expected);
+    let rebooted = SimulatedHost::new(root.path()).booted("another");
+    run(&rebooted, &steps);
+    assert_eq!(rebooted.commands(), expected[..2]);
 }
 
 #[test]

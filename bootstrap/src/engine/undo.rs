@@ -129,7 +129,7 @@ impl Engine<'_> {
         let finished = self.scene().run(command)?;
         match finished.success() {
             true => Ok(()),
-            false => Err(Failure::command(&command.line(), &finished)),
+            false => Err(Failure::command(command, &finished)),
         }
     }
 }

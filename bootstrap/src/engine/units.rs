@@ -15,6 +15,8 @@ pub(super) struct State {
     pub(super) failed: bool,
     /// Starts at boot.
     pub(super) enabled: bool,
+    /// Has no [Install] section of its own: enabling it changes nothing.
+    pub(super) fixed: bool,
     /// Its files changed since systemd read them.
     pub(super) outdated: bool,
 }
@@ -25,6 +27,7 @@ pub(super) enum Action {
     Reload,
     Enable,
     Disable,
+    ResetFailed,
     Start,
     Restart,
     Stop,
@@ -36,6 +39,7 @@ impl Action {
             Action::Reload => "daemon-reload",
             Action::Enable => "enable",
             Action::Disable => "disable",
+            Action::ResetFailed => "reset-failed",
             Action::Start => "start",
             Action::Restart => "restart",
             Action::Stop => "stop",
@@ -88,6 +92,10 @@ fn parse(text: &str) -> State {
         active: matches!(value("ActiveState"), "active" | "activating" | "reloading"),
         failed: value("ActiveState") == "failed",
         enabled: matches!(value("UnitFileState"), "enabled" | "enabled-runtime"),
+        fixed: matches!(
+            value("UnitFileState"),
+            "static" | "indirect" | "generated" | "transient" | "alias"
+        ),
         outdated: value("NeedDaemonReload") == "yes",
     }
 }
@@ -104,9 +112,13 @@ pub(super) fn steps(unit: &Unit, found: &State, current: bool) -> Vec<Action> {
         steps.push(Action::Reload);
     }
     match unit.enabled {
-        Some(true) if !found.enabled => steps.push(Action::Enable),
+        Some(true) if !found.enabled && !found.fixed => steps.push(Action::Enable),
         Some(false) if found.enabled => steps.push(Action::Disable),
         _ => {}
+    }
+    // Else systemd may count the starts that failed, and refuse another.
+    if found.failed && matches!(unit.goal, Goal::Running | Goal::Ran) {
+        steps.push(Action::ResetFailed);
     }
     match unit.goal {
         Goal::Running if !found.active => steps.push(Action::Start),
@@ -151,6 +163,14 @@ mod tests {
             outdated: true,
             ..up.clone()
         };
+        let fixed = State {
+            fixed: true,
+            ..State::default()
+        };
+        let failed = State {
+            failed: true,
+            ..State::default()
+        };
         let missing = State {
             missing: true,
             ..State::default()
@@ -173,6 +193,9 @@ mod tests {
             (Some(false), Goal::Stopped, &up, true, &[Disable, Stop]),
             (Some(false), Goal::Stopped, &missing, true, &[]),
             (Some(true), Goal::AsIs, &idle, true, &[Enable]),
+            (Some(true), Goal::AsIs, &fixed, true, &[]),
+            (None, Goal::Running, &failed, true, &[ResetFailed, Start]),
+            (None, Goal::Ran, &failed, false, &[ResetFailed, Restart]),
         ];
         for (enabled, goal, found, current, expected) in table {
             let steps = steps(&unit(*enabled, *goal), found, *current);

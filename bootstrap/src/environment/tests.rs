@@ -88,6 +88,13 @@ fn variables_that_carry_a_secret_are_marked() {
         .collect();
     assert_eq!(carriers.len(), 7);
     assert!(carriers.iter().all(|variable| variable.is_secret));
+    let url = |text: &str| is_signed_url(text);
+    assert!(
+        url("https://host/path?sig=x")
+            && url("http://joe:pw@proxy")
+            && !url("https://host/path")
+            && !url("a?b")
+    );
 }
 
 #[test]

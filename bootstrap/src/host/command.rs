@@ -61,7 +61,7 @@ pub enum CommandError {
     /// It took too long and was stopped.
     #[error("`{command}` did not finish within {} s and was stopped", limit.as_secs())]
     TimedOut {
-        /// The whole line.
+        /// Which.
         command: String,
         /// What it was given.
         limit: Duration,
@@ -69,7 +69,7 @@ pub enum CommandError {
     /// The run was cancelled, and the command with it.
     #[error("`{command}` was stopped because the run was cancelled")]
     Cancelled {
-        /// The whole line.
+        /// Which.
         command: String,
     },
 }
@@ -102,6 +102,17 @@ impl Command {
     pub fn with_variable(mut self, name: &str, value: &str) -> Command {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Enough of it to know it by, on one line: scripts are long.
+    pub fn summary(&self) -> String {
+        let line = self.line();
+        let first = line.lines().next().unwrap_or_default();
+        let short: String = first.chars().take(120).collect();
+        match short.len() < line.len() {
+            true => format!("{short} …"),
+            false => short,
+        }
     }
 
     /// As a person would type it.

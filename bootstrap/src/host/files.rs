@@ -262,7 +262,7 @@ impl Files {
         self.attributes(path, mode, owner)
     }
 
-    /// Makes a directory and those above it as far as they are missing, unjournaled: for logs and state.
+    /// Makes a directory and those above it as far as they are missing, unjournaled and safe on disk: for logs and state.
     pub fn ensure_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         if matches!(fs::metadata(self.locate(path)), Ok(m) if m.is_dir()) {
             return Ok(());
@@ -272,7 +272,7 @@ impl Files {
         }
         match self.make_directory(path, mode, Owner::ROOT) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
+            made => made.and_then(|()| self.sync_parent(path)),
         }
     }
 
@@ -282,10 +282,11 @@ impl Files {
         std::os::unix::fs::symlink(target, self.locate(path))
     }
 
-    /// Sets mode and owner of a file or directory.
+    /// Sets mode and owner of a file or directory, safe on disk when this returns.
     pub fn set_attributes(&self, path: &Path, mode: u32, owner: Owner) -> io::Result<()> {
         self.pass(&Operation::SetAttributes(path))?;
-        self.attributes(path, mode, owner)
+        self.attributes(path, mode, owner)?;
+        self.open(path)?.sync_all()
     }
 
     fn attributes(&self, path: &Path, mode: u32, owner: Owner) -> io::Result<()> {

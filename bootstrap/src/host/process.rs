@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,14 +41,14 @@ pub(super) fn run(command: &Command, stop: &Stop) -> Result<Finished, CommandErr
         Ok((Ending::TimedOut, _)) => {
             end_group(&mut child);
             Err(CommandError::TimedOut {
-                command: command.line(),
+                command: command.summary(),
                 limit: command.timeout,
             })
         }
         Ok((Ending::Cancelled, _)) => {
             end_group(&mut child);
             Err(CommandError::Cancelled {
-                command: command.line(),
+                command: command.summary(),
             })
         }
         Err(error) => {
@@ -73,15 +74,23 @@ fn spawn(command: &Command) -> Result<Child, CommandError> {
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn();
-    spawned.map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => CommandError::Missing {
+    spawned.map_err(|source| match is_installed(&command.program) {
+        false => CommandError::Missing {
             program: command.program.clone(),
         },
-        _ => CommandError::Io {
+        true => CommandError::Io {
             program: command.program.clone(),
             source,
         },
     })
+}
+
+/// A program that is not found may also be a missing /dev/null or interpreter.
+fn is_installed(program: &str) -> bool {
+    match program.contains('/') {
+        true => Path::new(program).exists(),
+        false => PATH.split(':').any(|d| Path::new(d).join(program).exists()),
+    }
 }
 
 /// Writes a child's input from a thread of its own, which ends with the input or with the child.
@@ -199,6 +208,26 @@ impl Stream {
             }
         }
         Ok(())
+    }
+}
+
+/// Waits for a child that has a group and streams of its own; `None` if it had to end because the run was cancelled.
+pub(crate) fn wait_or_end(child: &mut Child, stop: &Stop) -> io::Result<Option<ExitStatus>> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    loop {
+        let mut fds = [
+            PollFd::new(&process, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.cancelled_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Err(e) if e != rustix::io::Errno::INTR => return Err(e.into()),
+            _ if fds[0].revents().contains(PollFlags::IN) => return child.wait().map(Some),
+            _ if stop.cancelled() => {
+                end_group(child);
+                return Ok(None);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -263,7 +263,7 @@ impl SimulatedHost {
             Some(Answer::Takes(time)) if *time > command.timeout => {
                 self.pass_time(command.timeout);
                 Err(CommandError::TimedOut {
-                    command: line,
+                    command: command.summary(),
                     limit: command.timeout,
                 })
             }
@@ -327,7 +327,7 @@ impl Host for SimulatedHost {
         };
         if stop.cancelled() {
             return Err(CommandError::Cancelled {
-                command: command.line(),
+                command: command.summary(),
             });
         }
         self.trouble.point().map_err(io)?;

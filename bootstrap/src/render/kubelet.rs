@@ -1,10 +1,9 @@
-//! The kubelet's flags, labels, configuration file, environment file and drop-ins.
+//! The kubelet's flags, labels and environment file.
 
 use std::collections::BTreeMap;
 
 use super::azure::CUSTOM_ENVIRONMENT;
-use super::kubeconfig::{self, BOOTSTRAP_KUBECONFIG, CA_FILE, KUBECONFIG, server};
-use crate::config::{Configuration, KubeletDisk, NetworkPolicy};
+use crate::config::{Configuration, NetworkPolicy};
 use crate::environment::is_custom_cloud;
 use crate::machine::Machine;
 use crate::version::at_least;
@@ -13,8 +12,6 @@ use crate::version::at_least;
 pub const DEFAULT_FILE: &str = "/etc/default/kubelet";
 /// The kubelet's `KubeletConfiguration`.
 pub const CONFIG_FILE: &str = "/etc/default/kubeletconfig.json";
-/// Where drop-ins of `kubelet.service` lie.
-pub const DROP_INS: &str = "/etc/systemd/system/kubelet.service.d";
 /// The serving certificate, where the kubelet does not ask the cluster for one.
 pub const SERVING_CERTIFICATE: &str = "/etc/kubernetes/certs/kubeletserver.crt";
 /// Its key.
@@ -151,112 +148,6 @@ pub fn default_file(config: &Configuration, machine: &Machine) -> String {
     text
 }
 
-/// A drop-in of `kubelet.service`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DropIn {
-    /// Its file name.
-    pub name: &'static str,
-    /// Permission bits.
-    pub mode: u32,
-    /// Its text.
-    pub text: String,
-}
-
-/// Every drop-in the configuration asks for.
-pub fn drop_ins(config: &Configuration, machine: &Machine) -> Vec<DropIn> {
-    let since = |release| at_least(&config.kubernetes_version, release);
-    let token = kubeconfig::token(config).is_some();
-    let proxied = super::proxy::wanted(config);
-    let slice = reserved_slice(config);
-    let rows: [(bool, &'static str, u32, String); 9] = [
-        (
-            config.kubelet_config.enable_kubelet_config_file,
-            "10-componentconfig.conf",
-            0o600,
-            variable(
-                "KUBELET_CONFIG_FILE_FLAGS",
-                &format!("--config {CONFIG_FILE}"),
-            ),
-        ),
-        (
-            true,
-            "10-containerd-base-flag.conf",
-            0o644,
-            variable("KUBELET_CONTAINERD_FLAGS", &runtime_flags(slice)),
-        ),
-        (
-            !since([1, 27, 0]),
-            "10-container-runtime-flag.conf",
-            0o644,
-            variable(
-                "KUBELET_CONTAINER_RUNTIME_FLAG",
-                "--container-runtime=remote",
-            ),
-        ),
-        (
-            config.needs_cgroupv2 == Some(true),
-            "10-cgroupv2.conf",
-            0o644,
-            variable("KUBELET_CGROUP_FLAGS", "--cgroup-driver=systemd"),
-        ),
-        (
-            config.kubelet_config.kubelet_disk_type == KubeletDisk::TempDisk,
-            "10-bindmount.conf",
-            0o644,
-            "[Unit]\nRequires=bind-mount.service\nAfter=bind-mount.service\n".to_owned(),
-        ),
-        (
-            since([1, 32, 0]),
-            "10-watchdog.conf",
-            0o644,
-            "[Service]\nWatchdogSec=60s\n".to_owned(),
-        ),
-        (
-            proxied,
-            "10-httpproxy.conf",
-            0o644,
-            super::proxy::UNIT_DROP_IN.to_owned(),
-        ),
-        (
-            slice,
-            "10-kubereserved-slice.conf",
-            0o644,
-            super::units::in_reserved_slice(),
-        ),
-        (token, "10-tlsbootstrap.conf", 0o600, tls_bootstrap()),
-    ];
-    let mut drop_ins: Vec<DropIn> = rows
-        .into_iter()
-        .filter(|(wanted, ..)| *wanted)
-        .map(|(_, name, mode, text)| DropIn { name, mode, text })
-        .collect();
-    if token {
-        let name = "10-credential-validation.conf";
-        drop_ins.push(DropIn {
-            name,
-            mode: 0o600,
-            text: credential_validation(config),
-        });
-    }
-    drop_ins.push(imds_restriction(config, machine));
-    drop_ins
-}
-
-/// Names of every drop-in we ever write: those that are not wanted any more must go.
-pub const DROP_IN_NAMES: [&str; 11] = [
-    "10-componentconfig.conf",
-    "10-containerd-base-flag.conf",
-    "10-container-runtime-flag.conf",
-    "10-cgroupv2.conf",
-    "10-bindmount.conf",
-    "10-watchdog.conf",
-    "10-httpproxy.conf",
-    "10-kubereserved-slice.conf",
-    "10-tlsbootstrap.conf",
-    "10-credential-validation.conf",
-    "10-ensure-imds-restriction.conf",
-];
-
 /// Whether the kubelet and containerd get a slice of their own.
 pub fn reserved_slice(config: &Configuration) -> bool {
     let (kube, _) = reserved_cgroups(config);
@@ -279,50 +170,4 @@ pub fn reserved_cgroups(config: &Configuration) -> (String, String) {
         flag("--kube-reserved-cgroup"),
         flag("--system-reserved-cgroup"),
     )
-}
-
-fn variable(name: &str, value: &str) -> String {
-    format!("[Service]\nEnvironment=\"{name}={value}\"\n")
-}
-
-fn runtime_flags(reserved_slice: bool) -> String {
-    let slice = if reserved_slice {
-        RESERVED_SLICE
-    } else {
-        "system.slice"
-    };
-    format!(
-        "--runtime-request-timeout=15m \
-         --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
-         --runtime-cgroups=/{slice}/containerd.service"
-    )
-}
-
-fn tls_bootstrap() -> String {
-    let flags = format!("--kubeconfig {KUBECONFIG} --bootstrap-kubeconfig {BOOTSTRAP_KUBECONFIG}");
-    variable("KUBELET_TLS_BOOTSTRAP_FLAGS", &flags)
-}
-
-fn credential_validation(config: &Configuration) -> String {
-    format!(
-        "[Service]\nEnvironment=\"CREDENTIAL_VALIDATION_KUBE_CA_FILE={CA_FILE}\"\n\
-         Environment=\"CREDENTIAL_VALIDATION_APISERVER_URL={}\"\n",
-        server(config)
-    )
-}
-
-fn imds_restriction(config: &Configuration, machine: &Machine) -> DropIn {
-    let wish = &config.imds_restriction_config;
-    let address = machine.addresses.first().map_or("", String::as_str);
-    let text = format!(
-        "[Service]\nEnvironment=\"PRIMARY_NIC_IP={address}\"\n\
-         Environment=\"ENABLE_IMDS_RESTRICTION={}\"\n\
-         Environment=\"INSERT_IMDS_RESTRICTION_RULE_TO_MANGLE_TABLE={}\"\n",
-        wish.enable_imds_restriction, wish.insert_imds_restriction_rule_to_mangle_table,
-    );
-    DropIn {
-        name: "10-ensure-imds-restriction.conf",
-        mode: 0o600,
-        text,
-    }
 }

@@ -66,13 +66,16 @@ pub fn apt(config: &Configuration) -> String {
         .collect()
 }
 
-/// systemd's settings.
+/// systemd's settings; a percent sign of a password is doubled, or systemd reads it as one of its own.
 pub fn manager(config: &Configuration) -> String {
-    let lines = variables(config);
-    let lines = lines
-        .iter()
-        .map(|(name, value)| format!("DefaultEnvironment=\"{name}={value}\"\n"));
-    format!("[Manager]\n{}", lines.collect::<String>())
+    let line = |(name, value): (&str, String)| {
+        format!(
+            "DefaultEnvironment=\"{name}={}\"\n",
+            value.replace('%', "%%")
+        )
+    };
+    let lines: String = variables(config).into_iter().map(line).collect();
+    format!("[Manager]\n{lines}")
 }
 
 /// The proxy for downloads of our own, where a host is not exempt from it.

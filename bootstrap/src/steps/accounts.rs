@@ -17,39 +17,33 @@ pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
         name => name,
     };
     let shadow = observe::read_text(scene, "/etc/shadow").unwrap_or_default();
-    let field = |user: &str, n: usize| {
-        let line = shadow
-            .lines()
-            .find(|line| line.split(':').next() == Some(user))?;
-        line.split(':').nth(n).map(str::to_owned)
-    };
-    let wishes: [(&str, &[&str], &[(usize, &str)]); 2] = [
-        (
-            admin,
-            &["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999"],
-            &[(3, "0"), (4, "99999"), (6, ""), (7, "")],
-        ),
-        ("root", &["-I", "-1", "-M", "-1"], &[(4, ""), (6, "")]),
-    ];
-    let expires = |user: &str, fields: &[(usize, &str)]| {
-        fields
-            .iter()
-            .any(|(n, want)| field(user, *n).is_some_and(|found| found != *want))
-    };
-    let changes = wishes
-        .into_iter()
-        .filter(|(user, _, fields)| expires(user, fields));
-    let changes = changes.map(|(user, flags, _)| {
-        let arguments: Vec<&str> = flags.iter().copied().chain([user]).collect();
-        // Whether it is needed was found out above, without a process.
-        let check = Check::Succeeds(Command::new("false", &[]));
-        Change::command(
-            format!("let {user} never expire"),
-            check,
-            Command::new("chage", &arguments),
-        )
-    });
-    Ok(changes.collect())
+    let mut changes = Vec::new();
+    if expires(&shadow, admin, &[(3, "0"), (4, "99999"), (6, ""), (7, "")]) {
+        let flags = ["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin];
+        changes.push(never_expiring(admin, &flags));
+    }
+    if expires(&shadow, "root", &[(4, ""), (6, "")]) {
+        changes.push(never_expiring("root", &["-I", "-1", "-M", "-1", "root"]));
+    }
+    Ok(changes)
+}
+
+/// Whether fields of a user's line (3 least age, 4 greatest age, 6 grace, 7 end of the account) are
+/// others than these. Somebody who is not there does not expire.
+fn expires(shadow: &str, user: &str, fields: &[(usize, &str)]) -> bool {
+    let lines = shadow
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    let mut lines = lines.filter(|line| line[0] == user);
+    let differs = |line: Vec<&str>| fields.iter().any(|(n, want)| line.get(*n) != Some(want));
+    lines.next().is_some_and(differs)
+}
+
+fn never_expiring(user: &str, arguments: &[&str]) -> Change {
+    // Whether it is needed was found out without a process.
+    let check = Check::Succeeds(Command::new("false", &[]));
+    let change = Command::new("chage", arguments);
+    Change::command(format!("let {user} never expire"), check, change)
 }
 
 /// Whether nobody may log in over the network.

@@ -8,7 +8,7 @@ use crate::config::{Configuration, KubeletDisk};
 use crate::engine::{Change, Failure, Goal, Scene, Unit};
 use crate::host::{Command, Request};
 use crate::render::{
-    containerd, credential_provider, firewall, kubeconfig, kubelet, tls_bootstrap, units,
+    containerd, credential_provider, drop_ins, firewall, kubeconfig, kubelet, tls_bootstrap, units,
 };
 
 const UNIT: &str = "kubelet.service";
@@ -30,16 +30,16 @@ pub(super) fn files(config: &Configuration, scene: &Scene<'_>) -> Changes {
         ),
         Change::file(firewall::IMDS_PATH, 0o755, firewall::imds_script()),
     ];
-    let wanted = kubelet::drop_ins(config, &machine);
-    let path = |name: &str| format!("{}/{name}", kubelet::DROP_INS);
-    let unwanted = kubelet::DROP_IN_NAMES
-        .iter()
-        .filter(|name| wanted.iter().all(|d| d.name != **name));
-    changes.extend(unwanted.map(|name| Change::absent(path(name))));
     changes.extend(
-        wanted
-            .iter()
-            .map(|d| Change::file(path(d.name), d.mode, d.text.clone())),
+        drop_ins::drop_ins(config, &machine)
+            .into_iter()
+            .map(|drop_in| {
+                let path = format!("{}/{}", drop_ins::DIRECTORY, drop_in.name);
+                match drop_in.text {
+                    Some(text) => Change::file(path, drop_in.mode, text),
+                    None => Change::absent(path),
+                }
+            }),
     );
     changes.extend(kubeconfigs(config));
     changes.extend(observe::own_unit(scene, UNIT, units::kubelet()));
@@ -136,7 +136,7 @@ pub(super) fn start(_: &Configuration, scene: &Scene<'_>) -> Changes {
     let inputs = [
         kubelet::DEFAULT_FILE,
         kubelet::CONFIG_FILE,
-        kubelet::DROP_INS,
+        drop_ins::DIRECTORY,
         kubeconfig::BOOTSTRAP_KUBECONFIG,
         kubeconfig::CA_FILE,
         credential_provider::CONFIG_FILE,

@@ -196,7 +196,7 @@ pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Cha
         )
         .with_code(PRIMARY_NIC_IP_NOT_FOUND));
     };
-    let iptables = has_program(scene, "iptables");
+    let iptables = observe::has_program(scene, "iptables");
     if !wish.enable_imds_restriction {
         let tables = firewall::TABLES.into_iter().filter(|_| iptables);
         return Ok(tables.map(|table| without_rule(table, &primary)).collect());
@@ -208,7 +208,7 @@ pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Cha
             &primary,
         )]);
     }
-    if !has_program(scene, "nft") && !scene.planning {
+    if !observe::has_program(scene, "nft") && !scene.planning {
         let code = if mangle {
             INSERT_INTO_MANGLE
         } else {
@@ -221,13 +221,6 @@ pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Cha
         .with_code(code));
     }
     Ok(vec![with_nft_rule(&primary, mangle)])
-}
-
-fn has_program(scene: &Scene<'_>, name: &str) -> bool {
-    let places = ["/usr/sbin", "/sbin", "/usr/bin"];
-    places
-        .iter()
-        .any(|place| scene.host.files().exists(format!("{place}/{name}")))
 }
 
 fn with_rule(table: &str, primary: &str) -> Change {

@@ -121,6 +121,20 @@ pub(super) fn read_text(scene: &Scene<'_>, path: &str) -> Option<String> {
     scene.host.files().text(path).ok().flatten()
 }
 
+/// Whether the machine has a program of this name.
+pub(super) fn has_program(scene: &Scene<'_>, name: &str) -> bool {
+    let places = [
+        "/usr/bin",
+        "/usr/sbin",
+        "/sbin",
+        "/usr/local/bin",
+        "/usr/local/sbin",
+    ];
+    places
+        .iter()
+        .any(|place| scene.host.files().exists(format!("{place}/{name}")))
+}
+
 /// Whether the machine has a unit of this name.
 pub(super) fn has_unit(scene: &Scene<'_>, name: &str) -> bool {
     UNIT_DIRECTORIES

@@ -31,16 +31,15 @@ pub(super) fn distribution(_: &Configuration, scene: &Scene<'_>) -> Finding {
 /// once, instead of after minutes of failing handshakes.
 pub(super) fn clock(config: &Configuration, scene: &Scene<'_>) -> Finding {
     let now = scene.host.now();
-    if let Some((from, to)) = ca_validity(config) {
-        if now < from || now > to {
-            return Err(Failure::permanent(
-                format!(
-                    "the clock of this machine says {now}, but the cluster's CA is valid from {from} to {to}"
-                ),
-                "set the clock (`timedatectl status`, `chronyc tracking`); if it is right, the \
-                 configuration carries an expired CA in `kubernetes_ca_cert`",
-            ));
-        }
+    let validity = ca_validity(config);
+    if let Some((from, to)) = validity.filter(|(from, to)| now < *from || now > *to) {
+        return Err(Failure::permanent(
+            format!(
+                "the clock of this machine says {now}, but the cluster's CA is valid from {from} to {to}"
+            ),
+            "set the clock (`timedatectl status`, `chronyc tracking`); if it is right, the \
+             configuration carries an expired CA in `kubernetes_ca_cert`",
+        ));
     }
     Ok(match is_synchronised(scene) {
         true => format!("{now}, synchronised"),

@@ -409,7 +409,13 @@ fn is_unknown_choice(field: &Found<'_>) -> bool {
     matches!(field.view, View::Choice(_, None))
 }
 
-fn problem(severity: Severity, field: &Found<'_>, rule: String, remedy: &str) -> Problem {
+/// A field that breaks a rule.
+pub(super) fn problem(
+    severity: Severity,
+    field: &Found<'_>,
+    rule: String,
+    remedy: &str,
+) -> Problem {
     Problem {
         severity,
         path: field.path.clone(),

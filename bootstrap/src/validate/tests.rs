@@ -86,7 +86,7 @@ fn each_broken_rule_is_found() {
         ("kubelet_config.kubelet_client_key", |c| {
             c.kubelet_config.kubelet_client_cert_content = c.kubernetes_ca_cert.clone();
         }),
-        ("local_dns_profile", |c| {
+        ("local_dns_profile.kube_dns_overrides[\"a b\"]", |c| {
             c.local_dns_profile
                 .kube_dns_overrides
                 .entry("a b".into())

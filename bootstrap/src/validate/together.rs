@@ -1,11 +1,8 @@
 //! What fields must be together.
 
-use kube_kit::selector::{label_key_errors, label_value_errors};
-
-use super::checks::is_host;
-use super::{Problem, Severity};
+use super::{Problem, Severity, shown};
+use crate::config::lookup::lookup;
 use crate::config::{BootstrappingAuthMethod, Configuration};
-use crate::custom_data::is_usable_feature;
 use crate::environment::is_custom_cloud;
 use crate::version;
 
@@ -134,38 +131,6 @@ const RULES: &[Rule] = &[
             signals.any(|signal| !file.eviction_soft_grace_period.contains_key(signal))
         },
     ),
-    error(
-        "kubelet_config.kubelet_flags",
-        "a flag's key is the flag with its two dashes, such as --v",
-        "write the dashes into the key",
-        |c| {
-            c.kubelet_config
-                .kubelet_flags
-                .keys()
-                .any(|flag| !flag.starts_with("--") || flag.contains([' ', '=']))
-        },
-    ),
-    error(
-        "kubelet_config.kubelet_node_labels",
-        "every label needs a key and a value that Kubernetes takes",
-        "shorten or correct them: letters, digits, -, _ and . up to 63 characters, with an optional prefix/",
-        |c| {
-            let mut labels = c.kubelet_config.kubelet_node_labels.iter();
-            labels.any(|(key, value)| {
-                !label_key_errors(key).is_empty() || !label_value_errors(value).is_empty()
-            })
-        },
-    ),
-    error(
-        "local_dns_profile",
-        "an override is for a domain, or for everything as `.`",
-        "correct the keys of vnet_dns_overrides and kube_dns_overrides",
-        |c| {
-            let node = c.local_dns_profile.vnet_dns_overrides.keys();
-            let mut all = node.chain(c.local_dns_profile.kube_dns_overrides.keys());
-            all.any(|domain| domain != "." && !is_host(domain))
-        },
-    ),
     warning(
         "kubelet_config.kubelet_flags",
         "--streaming-connection-idle-timeout is gone since Kubernetes 1.34, and left out",
@@ -208,15 +173,6 @@ const RULES: &[Rule] = &[
     warning("version", "v0 is deprecated", "set it to v1", |c| {
         c.version == "v0"
     }),
-    warning(
-        "enabled_features",
-        "a feature is a name of letters, digits and _ with a value of one line; others are left out",
-        "correct the names and values",
-        |c| {
-            let mut features = c.enabled_features.iter();
-            features.any(|(key, value)| !is_usable_feature(key, value))
-        },
-    ),
 ];
 
 fn has_credential(c: &Configuration) -> bool {
@@ -235,7 +191,10 @@ pub(super) fn problems(config: &Configuration) -> Vec<Problem> {
         .map(|rule| Problem {
             severity: rule.severity,
             path: rule.path.to_owned(),
-            value: String::new(),
+            value: lookup(config, rule.path)
+                .first()
+                .map(shown)
+                .unwrap_or_default(),
             rule: rule.rule.to_owned(),
             remedy: rule.remedy.to_owned(),
             place: None,

@@ -241,7 +241,7 @@ pub(crate) const CASES: &[Case] = &[
     on(
         Aks22,
         "proxy",
-        r#"{"http_proxy_config": {"http_proxy": "http://user:pass@proxy:3128/", "https_proxy": "http://proxy:3129/", "no_proxy_entries": ["localhost", "10.0.0.0/8", "azmk8s.io"], "proxy_trusted_ca": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkMK"}, "outbound_command": "curl -v --insecure https://mcr.microsoft.com/v2/"}"#,
+        r#"{"http_proxy_config": {"http_proxy": "http://user:p%40ss@proxy:3128/", "https_proxy": "http://proxy:3129/", "no_proxy_entries": ["localhost", "10.0.0.0/8", "azmk8s.io"], "proxy_trusted_ca": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkMK"}, "outbound_command": "curl -v --insecure https://mcr.microsoft.com/v2/"}"#,
     ),
     on(
         Aks22,
@@ -256,6 +256,11 @@ pub(crate) const CASES: &[Case] = &[
     on(
         Aks22,
         "kernel-swap",
+        r#"{"custom_linux_os_config": {"enable_swap_config": true, "swap_file_size": 1500}}"#,
+    ),
+    on(
+        Aks24,
+        "kernel-swap-temporary-disk",
         r#"{"custom_linux_os_config": {"enable_swap_config": true, "swap_file_size": 1500}}"#,
     ),
     on(

@@ -105,6 +105,13 @@ impl Image {
         .unwrap();
         let files = Files::under(root.path());
         self.fill(&|path: &str, text: &str| put(&files, path, text, 0o644));
+        if self == Image::Aks24 {
+            let disk = Path::new("/dev/disk/azure");
+            files.ensure_directory(disk, 0o755).unwrap();
+            files
+                .make_link(&disk.join("resource-part1"), Path::new("../../sdb1"))
+                .unwrap();
+        }
         if self.is_aks() {
             let mask = Path::new("/etc/systemd/system/apt-daily.service");
             files.make_link(mask, Path::new("/dev/null")).unwrap();
@@ -229,6 +236,11 @@ impl Image {
                 says("2001:db8::1 via fe80::1 dev eth0 src fd00::4 metric 1024"),
             )
             .answering(
+                "readlink -f /dev/disk/azure/resource-part1",
+                says("/dev/sdb1"),
+            )
+            .answering("findmnt -nr -o target -S /dev/sdb1", says("/mnt"))
+            .answering(
                 "df -Pk",
                 says("Filesystem 1024-blocks Used Available\n/dev/sda1 64000000 1 60000000 1% /"),
             )
@@ -257,7 +269,11 @@ impl Image {
         // The commands that make programs and files appear.
         host.answering(APT, Answer::Does(Arc::new(install)))
             .answering(
-                "tar -xzf",
+                "sh -c 'for package in",
+                Answer::Does(Arc::new(is_installed)),
+            )
+            .answering(
+                "sh -c 'set -eu\ndraft=$2",
                 Answer::Does(Arc::new(|files: &Files, _: &Command| {
                     put(files, "/opt/cni/bin/azure-vnet", "azure-vnet", 0o755);
                     Finished::default()
@@ -289,6 +305,9 @@ impl Image {
     }
 }
 
+/// How the line of an installation by apt begins.
+const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
+
 /// What Debian's package of them brings, of those that anybody asks for.
 const CNI_PLUGINS: [&str; 7] = [
     "/usr/lib/cni/portmap",
@@ -300,12 +319,9 @@ const CNI_PLUGINS: [&str; 7] = [
     "/usr/lib/cni/bridge",
 ];
 
-/// How the line of an installation by apt begins.
-const APT: &str = "sh -c 'set -eu\nexport DEBIAN_FRONTEND=noninteractive";
-
-/// What packages bring.
-fn install(files: &Files, command: &Command) -> Finished {
-    let programs = |package: &str| match package {
+/// What a package brings.
+fn programs(package: &str) -> &'static [&'static str] {
+    match package {
         "containerd" => &[
             "/usr/bin/containerd",
             "/lib/systemd/system/containerd.service",
@@ -315,12 +331,23 @@ fn install(files: &Files, command: &Command) -> Finished {
         "kubelet=1.34.8*" => &["/usr/bin/kubelet"],
         "kubectl=1.34.8*" => &["/usr/bin/kubectl"],
         _ => &[],
-    };
-    let packages = command.arguments[3..].iter();
-    packages
-        .flat_map(|package| programs(package))
-        .for_each(|path| put(files, path, path, 0o755));
+    }
+}
+
+fn install(files: &Files, command: &Command) -> Finished {
+    let paths = command.arguments[3..]
+        .iter()
+        .flat_map(|package| programs(package));
+    paths.for_each(|path| put(files, path, path, 0o755));
     Finished::default()
+}
+
+fn is_installed(files: &Files, command: &Command) -> Finished {
+    let mut packages = command.arguments[3..].iter();
+    match packages.all(|package| programs(package).iter().all(|path| files.exists(path))) {
+        true => Finished::default(),
+        false => Finished::failed(1, ""),
+    }
 }
 
 /// A script that makes the file its n-th argument names.

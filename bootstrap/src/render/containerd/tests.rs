@@ -72,8 +72,10 @@ fn limits_are_written_only_where_they_are_given() {
 #[test]
 fn a_mirror_keeps_the_path_of_its_registry() {
     let mirror_of = |server: &str| {
-        let mut config = Configuration::default();
-        config.bootstrap_profile_container_registry_server = server.to_owned();
+        let config = Configuration {
+            bootstrap_profile_container_registry_server: server.to_owned(),
+            ..Configuration::default()
+        };
         mirror(&config).map(|(_, text)| text.lines().next().unwrap_or_default().to_owned())
     };
     assert_eq!(

@@ -28,12 +28,20 @@ pub(super) fn provision(flags: &flags::Provision, printer: &Printer) -> Result<E
             let message = "--provision-config or --nbc-cmd is required";
             return Err(Failure::new(Code::Failure, message));
         }
-        (_, Some(file)) => {
-            controller::run_script(&*host, &Script::File(file.clone()), flags.dry_run, &log)
-        }
-        (Some(file), None) if flags.env => {
-            controller::run_script(&*host, &Script::Config(file.clone()), flags.dry_run, &log)
-        }
+        (_, Some(file)) => controller::run_script(
+            &*host,
+            &Script::File(file.clone()),
+            flags.dry_run,
+            &stop,
+            &log,
+        ),
+        (Some(file), None) if flags.env => controller::run_script(
+            &*host,
+            &Script::Config(file.clone()),
+            flags.dry_run,
+            &stop,
+            &log,
+        ),
         (Some(file), None) if flags.dry_run => {
             let config = super::accept(file, printer)?;
             return plan(&config, &flags.root, printer).map(|()| ExitCode::SUCCESS);

@@ -35,13 +35,13 @@ fn archive(directory: &Path) -> String {
         std::fs::write(bin.join(name), name).unwrap();
     }
     let path = directory.join("kube.tar.gz");
-    let made = Process::new("tar")
-        .arg("-czf")
+    let mut tar = Process::new("tar");
+    tar.arg("-czf")
         .arg(&path)
         .arg("-C")
         .arg(directory)
         .arg("kubernetes");
-    assert!({ made }.status().unwrap().success());
+    assert!(tar.status().unwrap().success());
     path.to_str().unwrap().to_owned()
 }
 
@@ -87,6 +87,43 @@ fn an_archive_without_the_file_is_refused_by_name() {
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("has no kubeadm"),
         "{output:?}"
+    );
+}
+
+#[test]
+fn unpacking_all_of_an_archive_keeps_nothing_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    for name in ["10-azure.conflist", "azure-vnet", "azure-vnet-ipam"] {
+        std::fs::create_dir_all(&from).unwrap();
+        std::fs::write(from.join(name), name).unwrap();
+    }
+    let archive = directory.path().join("cni.tgz");
+    let made = Process::new("tar")
+        .arg("-czf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(&from)
+        .arg(".")
+        .status();
+    assert!(made.unwrap().success());
+    let arguments = [
+        archive.to_str().unwrap(),
+        to.to_str().unwrap(),
+        "azure-vnet",
+    ];
+    for _ in 0..2 {
+        let output = run(UNPACK_WHOLE, &arguments, "");
+        assert!(output.status.success(), "{output:?}");
+    }
+    let mut names: Vec<String> = std::fs::read_dir(&to)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["10-azure.conflist", "azure-vnet", "azure-vnet-ipam"]
     );
 }
 
@@ -159,6 +196,7 @@ fn every_script_is_one_that_a_shell_can_read() {
     let scripts = [
         APT_INSTALL,
         UNPACK,
+        UNPACK_WHOLE,
         FETCH,
         firewall::WIRESERVER_SCRIPT,
         &imds,
