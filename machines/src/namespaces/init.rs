@@ -95,9 +95,7 @@ fn overlay(home: &Home) -> Result<PathBuf, Error> {
 }
 
 fn pivot_into(root: &Path) -> Result<(), Error> {
-    let run = root.join("run");
-    let ordinary = MountFlags::NOSUID.union(MountFlags::NODEV);
-    fresh(&run, "tmpfs", ordinary, "mode=0755")?;
+    fresh(&root.join("run"), "tmpfs", FILES_ONLY, "mode=0755")?;
     let host = root.join(HOST.trim_start_matches('/'));
     make_directory(&host)?;
     rustix::process::pivot_root(root, &host).map_err(Error::file("change the root to", root))?;
@@ -122,10 +120,9 @@ fn furnish(
         make_directory(Path::new(directory))?;
         bind(&source, Path::new(directory))?;
     }
-    let ordinary = MountFlags::NOSUID.union(MountFlags::NODEV);
     fresh(Path::new("/proc"), "proc", NOTHING_SPECIAL, "")?;
     fresh(Path::new("/sys"), "sysfs", NOTHING_SPECIAL, "")?;
-    fresh(Path::new("/tmp"), "tmpfs", ordinary, "mode=1777")?;
+    fresh(Path::new("/tmp"), "tmpfs", FILES_ONLY, "mode=1777")?;
     mount_cgroups(hierarchies)?;
     settings::shadow()?;
     devices::make(&of_host(console))?;
@@ -133,9 +130,8 @@ fn furnish(
     spec.binds.iter().try_for_each(show)
 }
 
-const NOTHING_SPECIAL: MountFlags = MountFlags::NOSUID
-    .union(MountFlags::NODEV)
-    .union(MountFlags::NOEXEC);
+const FILES_ONLY: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+const NOTHING_SPECIAL: MountFlags = FILES_ONLY.union(MountFlags::NOEXEC);
 
 /// Mounts a file system of its own on a directory, which is made if need be.
 pub(super) fn fresh(on: &Path, kind: &str, flags: MountFlags, options: &str) -> Result<(), Error> {
@@ -211,50 +207,31 @@ fn show(wanted: &Bind) -> Result<(), Error> {
 }
 
 fn lay_down(spec: &Spec, custom_data: &CustomData) -> Result<(), Error> {
-    let first_start = !Path::new(guest::LAID_DOWN).exists();
-    if first_start {
-        enable_nothing()?;
+    lay::down(&guest::every_start(spec))?;
+    if Path::new(guest::LAID_DOWN).exists() {
+        return Ok(());
     }
-    for laid in guest::files(spec, &machine_id(), custom_data) {
+    enable_nothing()?;
+    let machine_id = format!("{:032x}", rand::random::<u128>());
+    for laid in guest::first_start(spec, &machine_id, custom_data) {
         lay::down(&laid)?;
     }
-    if first_start {
-        for file in guest::programs(spec, custom_data) {
-            lay::file(&file)?;
-        }
-        for file in &custom_data.files {
-            lay::written(file)?;
-        }
-        lay::file(&crate::File::new(guest::LAID_DOWN, ""))?;
+    for file in guest::programs(spec, custom_data) {
+        lay::file(&file)?;
     }
-    Ok(())
+    for file in &custom_data.files {
+        lay::written(file)?;
+    }
+    lay::file(&crate::File::new(guest::LAID_DOWN, ""))
 }
 
 fn enable_nothing() -> Result<(), Error> {
     let units = fs::read_dir(guest::UNITS).into_iter().flatten().flatten();
-    for entry in units.filter(|e| {
-        e.file_name()
-            .to_str()
-            .is_some_and(guest::says_what_is_enabled)
-    }) {
-        let path = entry.path();
+    let paths = units.map(|entry| entry.path());
+    for path in paths.filter(|path| guest::says_what_is_enabled(path)) {
         fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
     }
     Ok(())
-}
-
-// Made at the first start and kept on the machine's disk. The host's own is in the layer below.
-fn machine_id() -> String {
-    const KEPT: &str = "/var/lib/kyanite/machine-id";
-    match fs::read_to_string(KEPT) {
-        Ok(kept) => kept.trim().to_owned(),
-        Err(_) => {
-            let fresh = format!("{:032x}", rand::random::<u128>());
-            // Without it the machine would only be another one after a restart.
-            let _ = lay::file(&crate::File::new(KEPT, fresh.as_str()));
-            fresh
-        }
-    }
 }
 
 fn become_systemd() -> Error {

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
@@ -42,7 +42,12 @@ pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), String> {
         .map_err(|e| format!("cannot start the supervisor: {e}"))?;
     let reason = match said(&mut supervisor) {
         Ok(word) if word == STARTED => return Ok(()),
-        Ok(reason) if reason.is_empty() => "its supervisor died".to_owned(),
+        Ok(reason) if reason.is_empty() => {
+            format!(
+                "its supervisor died, see `{}/supervisor.log`",
+                home.display()
+            )
+        }
         Ok(reason) | Err(reason) => reason,
     };
     // It takes away what it had made.
@@ -99,30 +104,36 @@ fn run(
     hierarchies: &[Hierarchy],
     group: &str,
 ) -> Result<(), Error> {
-    let prepared = cgroups::make(hierarchies, group).and_then(|()| connect(home, spec, group));
-    if prepared.is_err() {
-        return say(prepared);
+    let started = cgroups::make(hierarchies, group)
+        .and_then(|()| connect(home, spec, group))
+        .and_then(|()| power_on(launcher, home, group));
+    let (said, mut running) = match started {
+        Ok(running) => (say(Ok(())), running),
+        Err(error) => return say(Err(error)),
+    };
+    said?;
+    while running.reboots()? {
+        running = power_on(launcher, home, group)?;
     }
-    let mut first = true;
-    loop {
-        let mut console = Console::open(&home.file("console.log"))?;
-        let started = start_init(launcher, home, group, &console);
-        let mut init = match started {
-            Ok(init) if first => say(Ok(())).map(|()| init)?,
-            Ok(init) => init,
-            Err(error) if first => return say(Err(error)),
-            Err(error) => return Err(error),
-        };
-        first = false;
-        let process = Pid::from_child(&init);
-        let ended = pidfd_open(process, PidfdFlags::empty())
+    Ok(())
+}
+
+/// A machine that runs.
+struct Running {
+    init: Child,
+    console: Console,
+}
+
+impl Running {
+    // Waits for its end; true when that was a restart.
+    fn reboots(mut self) -> Result<bool, Error> {
+        let ended = pidfd_open(Pid::from_child(&self.init), PidfdFlags::empty())
             .map_err(Error::kernel("watch the machine's first process"))?;
-        console.copy_until_end(&ended)?;
-        let status = init.wait().map_err(Error::kernel("wait for the machine"))?;
-        // How the kernel ends process 1 of a namespace that called reboot(2): hang-up for a restart.
-        if status.signal() != Some(Signal::HUP.as_raw()) {
-            return Ok(());
-        }
+        self.console.copy_until_end(&ended)?;
+        let status = self.init.wait();
+        let status = status.map_err(Error::kernel("wait for the machine"))?;
+        // How the kernel ends process 1 of a namespace that called reboot(2): a hang-up stands for a restart.
+        Ok(status.signal() == Some(Signal::HUP.as_raw()))
     }
 }
 
@@ -159,16 +170,12 @@ fn connect(home: &Home, spec: &Spec, group: &str) -> Result<(), Error> {
     Network::open(dir)?.attach(attachment, &port)
 }
 
-// The machine's first process, once it has become systemd.
-fn start_init(
-    launcher: &Launcher,
-    home: &Home,
-    group: &str,
-    console: &Console,
-) -> Result<Child, Error> {
+// Returns once the machine's first process has become systemd.
+fn power_on(launcher: &Launcher, home: &Home, group: &str) -> Result<Running, Error> {
+    let console = Console::open(&home.file("console.log"))?;
     new_pid_namespace()?;
-    let mut command: Command = launcher.command("init");
-    let mut init = command
+    let mut init = launcher
+        .command("init")
         .arg(home.path())
         .arg(&console.machine_end)
         .env_clear()
@@ -186,7 +193,7 @@ fn start_init(
                     group,
                     init: process,
                 })?;
-                return Ok(init);
+                return Ok(Running { init, console });
             }
             _ => "its first process died at once".to_owned(),
         },
