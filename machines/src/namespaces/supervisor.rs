@@ -25,34 +25,28 @@ use crate::{Error, Spec};
 /// Starts the supervisor of the machine in `home` and waits until the machine has started or why not.
 ///
 /// In a process of its own, so that the supervisor's parent ends and somebody buries it.
-pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), String> {
-    let log = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(home.join("supervisor.log"))
-        .map_err(|e| format!("cannot open `{}/supervisor.log`: {e}", home.display()))?;
+pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), Error> {
+    let log = home.join("supervisor.log");
+    let opened = fs::OpenOptions::new().create(true).append(true).open(&log);
     let mut supervisor = launcher
         .command("supervise")
         .arg(home)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(log)
+        .stderr(opened.map_err(Error::file("open", &log))?)
         .spawn()
-        .map_err(|e| format!("cannot start the supervisor: {e}"))?;
-    let reason = match said(&mut supervisor) {
-        Ok(word) if word == STARTED => return Ok(()),
-        Ok(reason) if reason.is_empty() => {
-            format!(
-                "its supervisor died, see `{}/supervisor.log`",
-                home.display()
-            )
+        .map_err(Error::kernel("start the supervisor"))?;
+    let reason = match said(&mut supervisor)? {
+        word if word == STARTED => return Ok(()),
+        nothing if nothing.is_empty() => {
+            format!("its supervisor died, see `{}`", log.display())
         }
-        Ok(reason) | Err(reason) => reason,
+        reason => reason,
     };
     // It takes away what it had made.
     let _ = supervisor.wait();
-    Err(reason)
+    Err(Error::Start(reason))
 }
 
 /// How long the lock may be taken by somebody who only looks, or takes away what an earlier supervisor left.
@@ -62,12 +56,11 @@ const SHORT: Duration = Duration::from_secs(5);
 const STARTED: &str = "started\n";
 
 // A child's standard output, to its end.
-fn said(child: &mut Child) -> Result<String, String> {
+fn said(child: &mut Child) -> Result<String, Error> {
     let mut text = String::new();
     if let Some(mut output) = child.stdout.take() {
-        output
-            .read_to_string(&mut text)
-            .map_err(|e| e.to_string())?;
+        let read = output.read_to_string(&mut text);
+        read.map_err(Error::kernel("hear how the machine starts"))?;
     }
     Ok(text)
 }
@@ -184,20 +177,18 @@ fn power_on(launcher: &Launcher, home: &Home, group: &str) -> Result<Running, Er
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(Error::kernel("start the machine's first process"))?;
-    let reason = match said(&mut init) {
-        Ok(nothing) if nothing.is_empty() => match init.try_wait() {
+    let reason = match (said(&mut init)?, init.try_wait()) {
+        (nothing, Ok(None)) if nothing.is_empty() => {
             // Recorded only now: nobody may enter it while it still has the host's root.
-            Ok(None) => {
-                let (group, process) = (Some(group.to_owned()), Process::of(init.id()));
-                home.write_record(&Record {
-                    group,
-                    init: process,
-                })?;
-                return Ok(Running { init, console });
-            }
-            _ => "its first process died at once".to_owned(),
-        },
-        Ok(reason) | Err(reason) => reason,
+            let (group, process) = (Some(group.to_owned()), Process::of(init.id()));
+            home.write_record(&Record {
+                group,
+                init: process,
+            })?;
+            return Ok(Running { init, console });
+        }
+        (nothing, _) if nothing.is_empty() => "its first process died at once".to_owned(),
+        (reason, _) => reason,
     };
     let _ = init.wait();
     Err(Error::Start(reason))
