@@ -4,6 +4,7 @@ mod access;
 mod client;
 mod load;
 mod measure;
+mod node;
 mod pki;
 mod report;
 mod roles;
@@ -71,6 +72,7 @@ async fn measure(cli: &Cli) -> Result<Report> {
         size,
         ours: ours.context("ours")?,
         upstream,
+        node: node::measure(&cli.kyanite, &cli.dir).context("node controller")?,
     })
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::load::{CONNECTIONS, Measures, READS_IN_FLIGHT, Size};
 use crate::measure::Machine;
+use crate::node::Node;
 use crate::roles;
 
 /// Which way is better.
@@ -92,6 +93,7 @@ pub(crate) struct Report {
     pub(crate) size: Size,
     pub(crate) ours: Measures,
     pub(crate) upstream: Option<Upstream>,
+    pub(crate) node: Node,
 }
 
 /// The other server and its store.
@@ -110,7 +112,8 @@ impl Report {
         let header = ["measure", "ours", theirs, "ratio", "goal", ""].map(str::to_owned);
         let mut lines = vec![header];
         lines.extend(rows().iter().map(|row| self.cells(row)));
-        format!("{}\n{}", aligned(&lines), self.method().join("\n"))
+        let (table, method) = (aligned(&lines), self.method().join("\n"));
+        format!("{table}\n{method}\n\n{}", self.node.text())
     }
 
     /// For machines.
@@ -121,7 +124,7 @@ impl Report {
                 "ratio": theirs.map(|theirs| row.ratio(ours, theirs)), "goal": row.goal})
         }).collect();
         json!({"rows": rows, "upstreamRunHere": self.upstream.is_some(), "machine": self.machine,
-            "method": self.method()})
+            "method": self.method(), "nodeController": self.node.json()})
     }
 
     fn cells(&self, row: &Row) -> [String; 6] {

@@ -8,6 +8,8 @@ mod accounts;
 mod cluster;
 mod connectivity;
 mod containerd;
+mod directories;
+mod imds;
 mod kernel;
 mod kubelet;
 mod localdns;
@@ -26,12 +28,14 @@ use std::time::Duration;
 
 use crate::config::Configuration;
 use crate::engine::{Change, Failure, Retry, Scene, Step};
-use crate::environment::without_dead_settings;
+use crate::environment::{is_kubenet_bridge, without_dead_settings};
+use crate::render::{credential_provider, tls_bootstrap};
 
 type Changes = Result<Vec<Change>, Failure>;
 type Finding = Result<String, Failure>;
 
 /// What a row does.
+#[derive(Clone, Copy)]
 enum Act {
     /// Brings the machine into a state.
     Change(fn(&Configuration, &Scene<'_>) -> Changes),
@@ -39,94 +43,203 @@ enum Act {
     Look(fn(&Configuration, &Scene<'_>) -> Finding),
 }
 
-/// When a row runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Always, also while an image is baked.
-    Base,
-    /// Only where the node joins a cluster.
-    Node,
-}
-
+/// A step as the table has it.
+#[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
-    phase: Phase,
+    /// The CSE exit code when it fails for no better known reason.
+    code: u8,
+    act: Act,
+    /// Runs only where the node joins a cluster, not while an image is baked.
+    joins: bool,
     /// Whether the configuration asks for it.
     wanted: fn(&Configuration) -> bool,
     after: &'static [&'static str],
-    /// The CSE exit code when it fails for no better known reason.
+    retry: Retry,
+    deadline: Duration,
+}
+
+/// A step that brings the machine into a state: on every node, once the distribution is known, in
+/// one attempt of ten seconds, unless the row says otherwise.
+const fn does(name: &'static str, code: u8, act: fn(&Configuration, &Scene<'_>) -> Changes) -> Row {
+    row(name, code, Act::Change(act))
+}
+
+/// A step that only looks; otherwise the same.
+const fn looks(
+    name: &'static str,
     code: u8,
-    /// Attempts, seconds between two, seconds for one, seconds for all.
-    patience: [u64; 4],
-    act: Act,
+    act: fn(&Configuration, &Scene<'_>) -> Finding,
+) -> Row {
+    row(name, code, Act::Look(act))
 }
 
-/// One attempt within this many seconds.
-const fn once(seconds: u64) -> [u64; 4] {
-    [1, 0, seconds, seconds]
+const fn row(name: &'static str, code: u8, act: Act) -> Row {
+    let row = Row {
+        name,
+        code,
+        act,
+        joins: false,
+        wanted: |_| true,
+        after: &[],
+        retry: Retry::ONCE,
+        deadline: Duration::ZERO,
+    };
+    row.within(10)
 }
 
-const ALWAYS: fn(&Configuration) -> bool = |_| true;
-use Act::{Change as Do, Look};
-use Phase::{Base, Node};
+impl Row {
+    const fn joining(self) -> Row {
+        Row {
+            joins: true,
+            ..self
+        }
+    }
+
+    const fn when(self, wanted: fn(&Configuration) -> bool) -> Row {
+        Row { wanted, ..self }
+    }
+
+    const fn after(self, after: &'static [&'static str]) -> Row {
+        Row { after, ..self }
+    }
+
+    /// One attempt of this many seconds.
+    const fn within(self, seconds: u64) -> Row {
+        self.trying(1, 0, seconds, seconds)
+    }
+
+    /// So many attempts, so many milliseconds apart, so many seconds for one and for all.
+    const fn trying(self, attempts: u32, pause: u64, attempt: u64, deadline: u64) -> Row {
+        let (pause, attempt) = (Duration::from_millis(pause), Duration::from_secs(attempt));
+        let retry = Retry::times(attempts, pause, attempt);
+        Row {
+            retry,
+            deadline: Duration::from_secs(deadline),
+            ..self
+        }
+    }
+}
+
+/// What every other step waits for.
+const FIRST: &str = "checkDistribution";
 
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    Row { name: "checkDistribution", phase: Base, wanted: ALWAYS, after: &[], code: 240, patience: once(5), act: Look(preflight::distribution) },
-    Row { name: "checkClock", phase: Node, wanted: ALWAYS, after: &["checkDistribution"], code: 51, patience: once(10), act: Look(preflight::clock) },
-    Row { name: "fetch_and_cache_imds_instance_metadata", phase: Base, wanted: observe::asks_metadata, after: &["checkDistribution"], code: 234, patience: [20, 2, 60, 120], act: Do(observe::metadata_cache) },
-    Row { name: "createDirectories", phase: Base, wanted: ALWAYS, after: &["checkDistribution"], code: 240, patience: once(10), act: Do(network::directories) },
-    Row { name: "configureAdminUser", phase: Base, wanted: ALWAYS, after: &["checkDistribution"], code: 240, patience: once(30), act: Do(accounts::admin_user) },
-    Row { name: "disableSSH", phase: Base, wanted: accounts::disables_ssh, after: &["checkDistribution"], code: 172, patience: [3, 5, 60, 180], act: Do(accounts::disable_ssh) },
-    Row { name: "disableSSHPubkeyAuth", phase: Base, wanted: accounts::refuses_keys, after: &["checkDistribution"], code: 178, patience: [3, 5, 60, 180], act: Do(accounts::refuse_keys) },
-    Row { name: "configureMotd", phase: Base, wanted: accounts::has_motd, after: &["checkDistribution"], code: 240, patience: once(10), act: Do(accounts::motd) },
-    Row { name: "configureHTTPProxy", phase: Base, wanted: crate::render::proxy::wanted, after: &["checkDistribution"], code: 161, patience: once(30), act: Do(proxy::settings) },
-    Row { name: "configureCustomCaCertificate", phase: Base, wanted: trust::wanted, after: &["checkDistribution"], code: 161, patience: [3, 5, 60, 180], act: Do(trust::certificates) },
-    Row { name: "disableSystemdResolved", phase: Base, wanted: ALWAYS, after: &["checkDistribution"], code: 240, patience: once(10), act: Do(network::resolver) },
-    Row { name: "installSecureTLSBootstrapClient", phase: Base, wanted: ALWAYS, after: FETCHING, code: 169, patience: [5, 5, 300, 600], act: Do(packages::tls_bootstrap_client) },
-    Row { name: "installContainerRuntime", phase: Base, wanted: ALWAYS, after: FETCHING, code: 28, patience: [3, 10, 600, 780], act: Do(packages::container_runtime) },
-    Row { name: "installNetworkPlugin", phase: Base, wanted: ALWAYS, after: &["createDirectories", "installContainerRuntime"], code: 41, patience: [3, 10, 300, 780], act: Do(packages::network_plugin) },
-    Row { name: "configureKubeletAndKubectl", phase: Base, wanted: ALWAYS, after: &["createDirectories", "configureHTTPProxy", "configureCustomCaCertificate", "disableSystemdResolved", "installNetworkPlugin"], code: 31, patience: [3, 10, 600, 780], act: Do(packages::kubelet) },
-    Row { name: "runCustomSearchDomain", phase: Base, wanted: network::has_search_domain, after: &["disableSystemdResolved"], code: 80, patience: once(300), act: Do(network::search_domain) },
-    Row { name: "configureCNI", phase: Base, wanted: ALWAYS, after: &["installNetworkPlugin"], code: 49, patience: [12, 5, 25, 120], act: Do(network::cni) },
-    Row { name: "ensureDHCPv6", phase: Base, wanted: |c| c.ipv6_dual_stack_enabled, after: &["checkDistribution"], code: 4, patience: [3, 5, 60, 180], act: Do(network::dual_stack) },
-    Row { name: "ensureSysctl", phase: Base, wanted: ALWAYS, after: &["configureCNI"], code: 103, patience: [3, 5, 25, 120], act: Do(kernel::sysctl) },
-    Row { name: "configureTransparentHugePage", phase: Base, wanted: kernel::has_huge_pages, after: &["checkDistribution"], code: 103, patience: once(10), act: Do(kernel::huge_pages) },
-    Row { name: "configureSwapFile", phase: Base, wanted: swap::wanted, after: &["checkDistribution"], code: 130, patience: [3, 5, 120, 300], act: Do(swap::file) },
-    Row { name: "setContainerdUlimits", phase: Base, wanted: |c| c.custom_linux_os_config.ulimit_config.is_present(), after: &["installContainerRuntime"], code: 4, patience: once(10), act: Do(containerd::ulimits) },
-    Row { name: "ensureKubeletCgroupHierarchy", phase: Base, wanted: kubelet::reserves_cgroups, after: &["checkDistribution"], code: 34, patience: [3, 5, 60, 120], act: Do(kubelet::cgroup_hierarchy) },
-    Row { name: "configureContainerd", phase: Base, wanted: ALWAYS, after: &["installContainerRuntime", "createDirectories", "fetch_and_cache_imds_instance_metadata"], code: 6, patience: once(60), act: Do(containerd::configuration) },
-    Row { name: "ensureContainerd", phase: Base, wanted: ALWAYS, after: &["configureContainerd", "setContainerdUlimits", "configureHTTPProxy", "configureCNI", "ensureSysctl", "ensureKubeletCgroupHierarchy"], code: 4, patience: [5, 5, 60, 180], act: Do(containerd::start) },
-    Row { name: "waitForContainerdReady", phase: Base, wanted: ALWAYS, after: &["ensureContainerd"], code: 4, patience: [60, 1, 10, 120], act: Look(containerd::ready) },
-    Row { name: "ensureContainerd.ensureArtifactStreaming", phase: Base, wanted: |c| c.enable_artifact_streaming, after: &["waitForContainerdReady"], code: 153, patience: [5, 5, 60, 180], act: Do(containerd::artifact_streaming) },
-    Row { name: "configPrivateClusterHosts", phase: Base, wanted: |c| c.enable_hosts_config_agent, after: &["checkDistribution"], code: 4, patience: [3, 5, 60, 180], act: Do(network::private_hosts) },
-    Row { name: "enableLocalDNS", phase: Base, wanted: |c| c.local_dns_profile.enable_local_dns, after: &["disableSystemdResolved"], code: 216, patience: [3, 5, 60, 180], act: Do(localdns::service) },
-    Row { name: "checkGPUDriver", phase: Node, wanted: |c| c.gpu_config.enable_nvidia == Some(true), after: &["fetch_and_cache_imds_instance_metadata"], code: 224, patience: once(10), act: Look(preflight::gpu) },
-    Row { name: "configureAzureJson", phase: Node, wanted: ALWAYS, after: &["createDirectories"], code: 240, patience: once(10), act: Do(cluster::azure_json) },
-    Row { name: "ensureKubeCACert", phase: Node, wanted: ALWAYS, after: &["createDirectories"], code: 51, patience: once(10), act: Do(cluster::ca) },
-    Row { name: "configureKubeletServing", phase: Node, wanted: ALWAYS, after: &["createDirectories", "fetch_and_cache_imds_instance_metadata"], code: 213, patience: once(30), act: Do(serving::certificate) },
-    Row { name: "configureK8s", phase: Node, wanted: ALWAYS, after: &["createDirectories", "fetch_and_cache_imds_instance_metadata"], code: 34, patience: once(10), act: Do(cluster::kubelet_files) },
-    Row { name: "configureAndEnableSecureTLSBootstrapping", phase: Node, wanted: crate::render::tls_bootstrap::enabled, after: &["installSecureTLSBootstrapClient", "configureAzureJson", "ensureKubeCACert"], code: 220, patience: [3, 5, 60, 120], act: Do(cluster::secure_tls_bootstrap) },
-    Row { name: "checkOutbound", phase: Node, wanted: |c| !c.outbound_command.is_empty(), after: &["configureHTTPProxy", "configureCustomCaCertificate", "disableSystemdResolved", "enableLocalDNS"], code: 50, patience: [20, 1, 15, 320], act: Look(connectivity::outbound) },
-    Row { name: "skipOutboundChecks", phase: Node, wanted: |c| !c.bootstrap_profile_container_registry_server.is_empty(), after: &["createDirectories"], code: 50, patience: once(10), act: Do(connectivity::isolated) },
-    Row { name: "configureSecondaryNICs", phase: Node, wanted: |c| c.network_config.standard_secondary_nic_count > 0, after: &["fetch_and_cache_imds_instance_metadata"], code: 243, patience: [3, 5, 60, 180], act: Do(network::secondary_interfaces) },
-    Row { name: "apiserverNslookup", phase: Node, wanted: |c| connectivity::looks_up(c) && !connectivity::is_private_link(c), after: &["checkClock", "disableSystemdResolved", "enableLocalDNS", "runCustomSearchDomain"], code: 52, patience: [300, 1, 15, 300], act: Look(connectivity::lookup) },
-    Row { name: "apiserverNslookup", phase: Node, wanted: |c| connectivity::looks_up(c) && connectivity::is_private_link(c), after: &["checkClock", "disableSystemdResolved", "enableLocalDNS", "runCustomSearchDomain"], code: 52, patience: [600, 1, 15, 600], act: Look(connectivity::lookup) },
-    Row { name: "apiserverCurl", phase: Node, wanted: |c| connectivity::is_named(c) && !connectivity::is_private_link(c), after: &["apiserverNslookup", "ensureKubeCACert", "checkClock", "configPrivateClusterHosts"], code: 51, patience: [34, 1, 15, 300], act: Look(connectivity::answers) },
-    Row { name: "apiserverCurl", phase: Node, wanted: |c| connectivity::is_named(c) && connectivity::is_private_link(c), after: &["apiserverNslookup", "ensureKubeCACert", "checkClock", "configPrivateClusterHosts"], code: 51, patience: [68, 1, 15, 600], act: Look(connectivity::answers) },
-    Row { name: "apiserverNC", phase: Node, wanted: |c| !connectivity::is_named(c), after: &["checkClock"], code: 51, patience: [300, 1, 10, 600], act: Look(connectivity::listens) },
-    Row { name: "ensureKubelet.configCredentialProvider", phase: Node, wanted: crate::render::credential_provider::wanted, after: &["createDirectories"], code: 205, patience: once(10), act: Do(kubelet::credential_provider) },
-    Row { name: "ensureKubelet.installCredentialProvider", phase: Node, wanted: crate::render::credential_provider::wanted, after: FETCHING, code: 205, patience: [3, 10, 300, 600], act: Do(packages::credential_provider) },
-    Row { name: "ensureKubelet.ensureIMDSRestriction", phase: Node, wanted: |c| c.imds_restriction_config.enable_imds_restriction && c.imds_restriction_config.insert_imds_restriction_rule_to_mangle_table, after: &["fetch_and_cache_imds_instance_metadata"], code: 174, patience: [3, 2, 30, 90], act: Do(network::imds_restriction) },
-    Row { name: "ensureKubelet.ensureIMDSRestriction", phase: Node, wanted: |c| c.imds_restriction_config.enable_imds_restriction && !c.imds_restriction_config.insert_imds_restriction_rule_to_mangle_table, after: &["fetch_and_cache_imds_instance_metadata"], code: 175, patience: [3, 2, 30, 90], act: Do(network::imds_restriction) },
-    Row { name: "ensureKubelet.ensureIMDSRestriction", phase: Node, wanted: |c| !c.imds_restriction_config.enable_imds_restriction, after: &["fetch_and_cache_imds_instance_metadata"], code: 177, patience: [3, 2, 30, 90], act: Do(network::imds_restriction) },
-    Row { name: "ensureKubelet.writeFiles", phase: Node, wanted: ALWAYS, after: &["createDirectories", "fetch_and_cache_imds_instance_metadata", "enableLocalDNS"], code: 34, patience: once(30), act: Do(kubelet::files) },
-    Row { name: "ensureKubelet", phase: Node, wanted: ALWAYS, after: &["ensureKubelet.writeFiles", "ensureKubelet.configCredentialProvider", "ensureKubelet.installCredentialProvider", "ensureKubelet.ensureIMDSRestriction", "configureKubeletAndKubectl", "configureK8s", "configureKubeletServing", "configureAzureJson", "configureAndEnableSecureTLSBootstrapping", "checkOutbound", "configureSecondaryNICs", "checkGPUDriver", "apiserverCurl", "apiserverNC", "waitForContainerdReady", "ensureContainerd.ensureArtifactStreaming", "configureSwapFile", "configureTransparentHugePage", "configureAdminUser", "disableSSH", "disableSSHPubkeyAuth", "ensureDHCPv6"], code: 34, patience: [3, 5, 240, 300], act: Do(kubelet::start) },
-    Row { name: "checkKubeletHealth", phase: Node, wanted: ALWAYS, after: &["ensureKubelet"], code: 34, patience: [240, 1, 5, 240], act: Look(kubelet::healthy) },
-    Row { name: "ensureNoDupOnPromiscuBridge", phase: Node, wanted: crate::environment::is_kubenet_bridge, after: &["ensureKubelet"], code: 4, patience: [3, 5, 60, 180], act: Do(network::no_duplicates) },
-    Row { name: "configureNodeExporter", phase: Node, wanted: ALWAYS, after: &["ensureKubelet"], code: 128, patience: [3, 5, 60, 180], act: Do(upkeep::node_exporter) },
-    Row { name: "ubuntuSnapshotUpdate", phase: Node, wanted: ALWAYS, after: &["ensureKubelet"], code: 202, patience: [3, 5, 60, 180], act: Do(upkeep::timers) },
-    Row { name: "enableUnattendedUpgrades", phase: Node, wanted: |c| c.enable_unattended_upgrade, after: &["ensureKubelet"], code: 4, patience: [3, 5, 60, 180], act: Do(upkeep::unattended_upgrades) },
+    looks(FIRST, 240, preflight::distribution).within(5),
+    looks("checkClock", 51, preflight::clock).joining(),
+    does("fetch_and_cache_imds_instance_metadata", 234, observe::metadata_cache).when(observe::asks_metadata)
+        .trying(20, 2000, 60, 120),
+    does("createDirectories", 240, directories::make),
+    does("configureAdminUser", 240, accounts::admin_user).within(30),
+    does("disableSSH", 172, accounts::disable_ssh).when(accounts::disables_ssh).trying(3, 5000, 60, 180),
+    does("disableSSHPubkeyAuth", 178, accounts::refuse_keys).when(accounts::refuses_keys).trying(3, 5000, 60, 180),
+    does("configureMotd", 240, accounts::motd).when(accounts::has_motd),
+    does("configureHTTPProxy", 161, proxy::settings).when(crate::render::proxy::wanted).within(30),
+    does("configureCustomCaCertificate", 161, trust::certificates).when(trust::wanted).trying(3, 5000, 60, 180),
+    does("disableSystemdResolved", 240, network::resolver),
+    does("installSecureTLSBootstrapClient", 169, packages::tls_bootstrap_client).after(FETCHING)
+        .trying(5, 5000, 300, 600),
+    does("installContainerRuntime", 28, packages::container_runtime).after(FETCHING).trying(3, 10000, 600, 780),
+    does("installNetworkPlugin", 41, packages::network_plugin)
+        .after(&["createDirectories", "installContainerRuntime"]).trying(3, 10000, 300, 780),
+    does("configureKubeletAndKubectl", 31, packages::kubelet)
+        .after(&["createDirectories", "configureHTTPProxy", "configureCustomCaCertificate",
+            "disableSystemdResolved", "installNetworkPlugin"])
+        .trying(3, 10000, 600, 780),
+    does("runCustomSearchDomain", 80, network::search_domain).when(network::has_search_domain)
+        .after(&["disableSystemdResolved"]).within(300),
+    does("configureCNI", 49, network::cni).after(&["installNetworkPlugin"]).trying(12, 5000, 25, 120),
+    does("ensureDHCPv6", 4, network::dual_stack).when(|c| c.ipv6_dual_stack_enabled).trying(3, 5000, 60, 180),
+    does("ensureSysctl", 103, kernel::sysctl).after(&["configureCNI"]).trying(3, 5000, 25, 120),
+    does("configureTransparentHugePage", 103, kernel::huge_pages).when(kernel::has_huge_pages),
+    does("configureSwapFile", 130, swap::file).when(swap::wanted).trying(3, 5000, 120, 300),
+    does("setContainerdUlimits", 4, containerd::ulimits)
+        .when(|c| c.custom_linux_os_config.ulimit_config.is_present()).after(&["installContainerRuntime"]),
+    does("ensureKubeletCgroupHierarchy", 34, kubelet::cgroup_hierarchy).when(kubelet::reserves_cgroups)
+        .trying(3, 5000, 60, 120),
+    does("configureContainerd", 6, containerd::configuration)
+        .after(&["installContainerRuntime", "createDirectories", "fetch_and_cache_imds_instance_metadata"])
+        .within(60),
+    does("ensureContainerd", 4, containerd::start)
+        .after(&["configureContainerd", "setContainerdUlimits", "configureHTTPProxy", "configureCNI",
+            "ensureSysctl", "ensureKubeletCgroupHierarchy"])
+        .trying(5, 5000, 60, 180),
+    looks("waitForContainerdReady", 4, containerd::ready).after(&["ensureContainerd"]).trying(1200, 100, 10, 120),
+    does("ensureContainerd.ensureArtifactStreaming", 153, containerd::artifact_streaming)
+        .when(|c| c.enable_artifact_streaming).after(&["waitForContainerdReady"]).trying(5, 5000, 60, 180),
+    does("configPrivateClusterHosts", 4, network::private_hosts).when(|c| c.enable_hosts_config_agent)
+        .trying(3, 5000, 60, 180),
+    does("enableLocalDNS", 216, localdns::service).when(|c| c.local_dns_profile.enable_local_dns)
+        .after(&["disableSystemdResolved"]).trying(3, 5000, 60, 180),
+    looks("checkGPUDriver", 224, preflight::gpu).joining().when(|c| c.gpu_config.enable_nvidia == Some(true))
+        .after(&["fetch_and_cache_imds_instance_metadata"]),
+    does("configureAzureJson", 240, cluster::azure_json).joining().after(&["createDirectories"]),
+    does("ensureKubeCACert", 51, cluster::ca).joining().after(&["createDirectories"]),
+    does("configureKubeletServing", 213, serving::certificate).joining()
+        .after(&["createDirectories", "fetch_and_cache_imds_instance_metadata"]).within(30),
+    does("configureK8s", 34, cluster::kubelet_files).joining()
+        .after(&["createDirectories", "fetch_and_cache_imds_instance_metadata"]),
+    does("configureAndEnableSecureTLSBootstrapping", 220, cluster::secure_tls_bootstrap).joining()
+        .when(tls_bootstrap::enabled)
+        .after(&["installSecureTLSBootstrapClient", "configureAzureJson", "ensureKubeCACert"])
+        .trying(3, 5000, 60, 120),
+    looks("checkOutbound", 50, connectivity::outbound).joining().when(|c| !c.outbound_command.is_empty())
+        .after(&["configureHTTPProxy", "configureCustomCaCertificate", "disableSystemdResolved", "enableLocalDNS"])
+        .trying(20, 1000, 15, 320),
+    does("skipOutboundChecks", 50, connectivity::isolated).joining()
+        .when(|c| !c.bootstrap_profile_container_registry_server.is_empty()).after(&["createDirectories"]),
+    does("configureSecondaryNICs", 243, network::secondary_interfaces).joining()
+        .when(|c| c.network_config.standard_secondary_nic_count > 0)
+        .after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 5000, 60, 180),
+    looks("apiserverNslookup", 52, connectivity::lookup).joining()
+        .when(|c| connectivity::looks_up(c) && !connectivity::is_private_link(c))
+        .after(&["checkClock", "disableSystemdResolved", "enableLocalDNS", "runCustomSearchDomain"])
+        .trying(300, 1000, 15, 300),
+    looks("apiserverNslookup", 52, connectivity::lookup).joining()
+        .when(|c| connectivity::looks_up(c) && connectivity::is_private_link(c))
+        .after(&["checkClock", "disableSystemdResolved", "enableLocalDNS", "runCustomSearchDomain"])
+        .trying(600, 1000, 15, 600),
+    looks("apiserverCurl", 51, connectivity::answers).joining()
+        .when(|c| connectivity::is_named(c) && !connectivity::is_private_link(c))
+        .after(&["apiserverNslookup", "ensureKubeCACert", "checkClock", "configPrivateClusterHosts"])
+        .trying(34, 1000, 15, 300),
+    looks("apiserverCurl", 51, connectivity::answers).joining()
+        .when(|c| connectivity::is_named(c) && connectivity::is_private_link(c))
+        .after(&["apiserverNslookup", "ensureKubeCACert", "checkClock", "configPrivateClusterHosts"])
+        .trying(68, 1000, 15, 600),
+    looks("apiserverNC", 51, connectivity::listens).joining().when(|c| !connectivity::is_named(c))
+        .after(&["checkClock"]).trying(300, 1000, 10, 600),
+    does("ensureKubelet.configCredentialProvider", 205, kubelet::credential_provider).joining()
+        .when(credential_provider::wanted).after(&["createDirectories"]),
+    does("ensureKubelet.installCredentialProvider", 205, packages::credential_provider).joining()
+        .when(credential_provider::wanted).after(FETCHING).trying(3, 10000, 300, 600),
+    does("ensureKubelet.ensureIMDSRestriction", 174, imds::restriction).joining()
+        .when(imds::restricts_in_mangle).after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 2000, 30, 90),
+    does("ensureKubelet.ensureIMDSRestriction", 175, imds::restriction).joining()
+        .when(imds::restricts_in_filter).after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 2000, 30, 90),
+    does("ensureKubelet.ensureIMDSRestriction", 177, imds::restriction).joining()
+        .when(|c| !c.imds_restriction_config.enable_imds_restriction)
+        .after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 2000, 30, 90),
+    does("ensureKubelet.writeFiles", 34, kubelet::files).joining()
+        .after(&["createDirectories", "fetch_and_cache_imds_instance_metadata", "enableLocalDNS"]).within(30),
+    does("ensureKubelet", 34, kubelet::start).joining()
+        .after(&["ensureKubelet.writeFiles", "ensureKubelet.configCredentialProvider",
+            "ensureKubelet.installCredentialProvider", "ensureKubelet.ensureIMDSRestriction",
+            "configureKubeletAndKubectl", "configureK8s", "configureKubeletServing", "configureAzureJson",
+            "configureAndEnableSecureTLSBootstrapping", "checkOutbound", "configureSecondaryNICs",
+            "checkGPUDriver", "apiserverCurl", "apiserverNC", "waitForContainerdReady",
+            "ensureContainerd.ensureArtifactStreaming", "configureSwapFile", "configureTransparentHugePage",
+            "configureAdminUser", "disableSSH", "disableSSHPubkeyAuth", "ensureDHCPv6"])
+        .trying(3, 5000, 240, 300),
+    looks("checkKubeletHealth", 34, kubelet::healthy).joining().after(&["ensureKubelet"]).trying(1200, 200, 5, 240),
+    does("ensureNoDupOnPromiscuBridge", 4, network::no_duplicates).joining().when(is_kubenet_bridge)
+        .after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
+    does("configureNodeExporter", 128, upkeep::node_exporter).joining().after(&["ensureKubelet"])
+        .trying(3, 5000, 60, 180),
+    does("ubuntuSnapshotUpdate", 202, upkeep::timers).joining().after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
+    does("enableUnattendedUpgrades", 4, upkeep::unattended_upgrades).joining().when(|c| c.enable_unattended_upgrade)
+        .after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
 ];
 
 /// What must be there before anything is fetched from elsewhere.
@@ -141,28 +254,23 @@ const FETCHING: &[&str] = &[
 pub fn steps(config: &Configuration) -> Vec<Step> {
     let config = &Arc::new(without_dead_settings(config));
     let bakes = config.pre_provision_only;
-    TABLE
+    let rows = TABLE
         .iter()
-        .filter(|row| (row.wanted)(config) && !(bakes && row.phase == Node))
-        .map(|row| step(row, Arc::clone(config)))
-        .collect()
+        .filter(|row| (row.wanted)(config) && !(bakes && row.joins));
+    rows.map(|row| step(row, Arc::clone(config))).collect()
 }
 
 fn step(row: &'static Row, config: Arc<Configuration>) -> Step {
-    let [attempts, pause, attempt, deadline] = row.patience;
-    let attempts = u32::try_from(attempts).expect("attempts in the table are few");
-    let retry = Retry::times(
-        attempts,
-        Duration::from_secs(pause),
-        Duration::from_secs(attempt),
-    );
     let step = match row.act {
-        Do(work) => Step::changes(row.name, row.code, move |scene| work(&config, scene)),
-        Look(work) => Step::probe(row.name, row.code, move |scene| work(&config, scene)),
+        Act::Change(work) => Step::changes(row.name, row.code, move |scene| work(&config, scene)),
+        Act::Look(work) => Step::probe(row.name, row.code, move |scene| work(&config, scene)),
     };
-    step.after(row.after)
-        .within(Duration::from_secs(deadline))
-        .retrying(retry)
+    // A need that is not in the run holds nobody back, but a foreign distribution holds all.
+    let first: &[&str] = if row.name == FIRST { &[] } else { &[FIRST] };
+    step.after(first)
+        .after(row.after)
+        .within(row.deadline)
+        .retrying(row.retry)
 }
 
 #[cfg(test)]

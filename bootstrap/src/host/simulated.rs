@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::simulated_systemd::{Systemd, UnitRecord};
 use super::{
@@ -62,8 +62,10 @@ pub struct SimulatedHost {
     commands: Mutex<Vec<String>>,
     wall: jiff::Timestamp,
     boot: String,
-    /// Nanoseconds that have passed on this machine.
+    /// Nanoseconds that have passed on this machine without anybody waiting for them.
     passed: AtomicU64,
+    /// Time also passes by itself, since then.
+    start: Option<Instant>,
 }
 
 /// The faults and the count of points, shared with the gate of the files.
@@ -141,7 +143,15 @@ impl SimulatedHost {
             wall: jiff::Timestamp::from_second(1_790_000_000).expect("a moment in 2026"),
             boot: "a-boot".to_owned(),
             passed: AtomicU64::new(0),
+            start: None,
         }
+    }
+
+    /// Time passes as it does for everybody, and faster where somebody sleeps: for measurements.
+    pub fn in_real_time(mut self) -> SimulatedHost {
+        self.start = Some(Instant::now());
+        self.wall = jiff::Timestamp::now();
+        self
     }
 
     /// From now on this goes wrong.
@@ -387,7 +397,8 @@ impl Host for SimulatedHost {
     }
 
     fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.passed.load(Ordering::SeqCst))
+        let real = self.start.map(|s| s.elapsed()).unwrap_or_default();
+        real + Duration::from_nanos(self.passed.load(Ordering::SeqCst))
     }
 
     fn sleep(&self, time: Duration, stop: &Stop) {

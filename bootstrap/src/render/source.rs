@@ -24,6 +24,10 @@ impl Source {
     /// Reads a URL; an empty one is none.
     pub fn parse(url: &str) -> Option<Self> {
         let (place, fragment) = url.trim().split_once('#').unwrap_or((url.trim(), ""));
+        // Nothing that a quoted string could end with.
+        if place.contains(['"', '\\']) || place.contains(char::is_whitespace) {
+            return None;
+        }
         let path = place.split('?').next().unwrap_or_default();
         let file_name = path
             .rsplit('/')
@@ -79,6 +83,7 @@ mod tests {
         }
         assert_eq!(Source::parse(""), None);
         assert_eq!(Source::parse("https://h/"), None);
+        assert_eq!(Source::parse("https://h/a\" b"), None);
     }
 
     #[test]

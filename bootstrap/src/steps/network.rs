@@ -2,35 +2,11 @@
 
 use super::{Changes, observe};
 use crate::config::{Configuration, NetworkPlugin, NetworkPolicy};
-use crate::engine::{Change, Check, CommandChange, Failure, Scene};
+use crate::engine::{Change, Check, Failure, Goal, Scene, Unit};
 use crate::host::Command;
-use crate::render::{cni, firewall, units};
+use crate::render::{cni, units};
 
 const SEARCH_DOMAIN_SCRIPT: &str = "/opt/azure/containers/setup-custom-search-domains.sh";
-const PRIMARY_NIC_IP_NOT_FOUND: u8 = 173;
-const INSERT_INTO_MANGLE: u8 = 174;
-const INSERT_INTO_FILTER: u8 = 175;
-
-/// Directories that others than us write to.
-pub(super) fn directories(_: &Configuration, _: &Scene<'_>) -> Changes {
-    const DIRECTORIES: [&str; 11] = [
-        "/etc/cni/net.d",
-        "/etc/containerd",
-        "/etc/kubernetes/certs",
-        "/etc/kubernetes/manifests",
-        "/etc/kubernetes/volumeplugins",
-        "/etc/systemd/system/kubelet.service.d",
-        "/opt/azure/containers",
-        "/opt/bin",
-        "/opt/cni/bin",
-        "/var/lib/cni",
-        "/var/lib/kubelet",
-    ];
-    Ok(DIRECTORIES
-        .into_iter()
-        .map(|path| Change::directory(path, 0o755))
-        .collect())
-}
 
 /// Ubuntu's stub resolver is bypassed: pods inherit the file, and cannot reach the stub.
 pub(super) fn resolver(_: &Configuration, scene: &Scene<'_>) -> Changes {
@@ -178,91 +154,6 @@ pub(super) fn secondary_interfaces(config: &Configuration, scene: &Scene<'_>) ->
     Ok(changes)
 }
 
-/// The rule that keeps pods from the metadata service, now; the kubelet's unit puts it back after
-/// a reboot.
-pub(super) fn imds_restriction(config: &Configuration, scene: &Scene<'_>) -> Changes {
-    let wish = &config.imds_restriction_config;
-    let primary = observe::machine_with_addresses(config, scene)
-        .addresses
-        .into_iter()
-        .next();
-    let Some(primary) = primary else {
-        if !wish.enable_imds_restriction || scene.planning {
-            return Ok(Vec::new());
-        }
-        return Err(Failure::new(
-            "the restriction of the metadata service spares the machine's own address, which is not known",
-            "check that the machine has a default route (`ip route`)",
-        )
-        .with_code(PRIMARY_NIC_IP_NOT_FOUND));
-    };
-    let iptables = observe::has_program(scene, "iptables");
-    if !wish.enable_imds_restriction {
-        let tables = firewall::TABLES.into_iter().filter(|_| iptables);
-        return Ok(tables.map(|table| without_rule(table, &primary)).collect());
-    }
-    let mangle = wish.insert_imds_restriction_rule_to_mangle_table;
-    if iptables {
-        return Ok(vec![with_rule(
-            if mangle { "mangle" } else { "filter" },
-            &primary,
-        )]);
-    }
-    if !observe::has_program(scene, "nft") && !scene.planning {
-        let code = if mangle {
-            INSERT_INTO_MANGLE
-        } else {
-            INSERT_INTO_FILTER
-        };
-        return Err(Failure::permanent(
-            "pods cannot be kept from the metadata service: neither iptables nor nft is installed",
-            "install iptables, or set `imds_restriction_config.enable_imds_restriction` to false",
-        )
-        .with_code(code));
-    }
-    Ok(vec![with_nft_rule(&primary, mangle)])
-}
-
-fn with_rule(table: &str, primary: &str) -> Change {
-    Change::Command(CommandChange {
-        name: format!("keep pods from the metadata service ({table})"),
-        check: Check::Succeeds(iptables(table, &["-C", "FORWARD"], primary)),
-        apply: iptables(table, &["-I", "FORWARD", "1"], primary),
-        undo: Some(iptables(table, &["-D", "FORWARD"], primary)),
-    })
-}
-
-fn with_nft_rule(primary: &str, mangle: bool) -> Change {
-    let table = firewall::NFT_TABLE;
-    let rules = firewall::imds_rules(primary, mangle);
-    let present = "nft list table ip \"$1\" 2>/dev/null | grep -q \"saddr != $2 \"";
-    Change::Command(CommandChange {
-        name: "keep pods from the metadata service (nft)".to_owned(),
-        check: Check::Succeeds(Command::new("sh", &["-c", present, "sh", table, primary])),
-        apply: Command::new("nft", &["-f", "-"]).reading(rules),
-        undo: Some(Command::new("nft", &["delete", "table", "ip", table])),
-    })
-}
-
-fn without_rule(table: &str, primary: &str) -> Change {
-    let present = iptables(table, &["-C", "FORWARD"], primary);
-    let mut absent = vec!["-c", "! \"$@\" 2>/dev/null", "sh", "iptables"];
-    absent.extend(present.arguments.iter().map(String::as_str));
-    Change::command(
-        format!("let pods reach the metadata service ({table})"),
-        Check::Succeeds(Command::new("sh", &absent)),
-        iptables(table, &["-D", "FORWARD"], primary),
-    )
-}
-
-fn iptables(table: &str, verb: &[&str], primary: &str) -> Command {
-    let rule = firewall::imds_rule(primary);
-    let mut arguments = vec!["-w", "-t", table];
-    arguments.extend(verb);
-    arguments.extend(rule.iter().map(String::as_str));
-    Command::new("iptables", &arguments)
-}
-
 /// kubenet's bridge is promiscuous and hears its own pods twice.
 pub(super) fn no_duplicates(_: &Configuration, scene: &Scene<'_>) -> Changes {
     const UNIT: &str = "ensure-no-dup.service";
@@ -272,10 +163,10 @@ pub(super) fn no_duplicates(_: &Configuration, scene: &Scene<'_>) -> Changes {
         changes.push(Change::file(SCRIPT, 0o755, units::NO_DUPLICATES_SCRIPT));
         changes.push(unit);
     }
-    changes.push(Change::Unit(crate::engine::Unit {
+    changes.push(Change::Unit(Unit {
         name: UNIT.to_owned(),
         enabled: Some(true),
-        goal: crate::engine::Goal::Ran,
+        goal: Goal::Ran,
         inputs: vec![SCRIPT.into()],
         no_block: true,
     }));

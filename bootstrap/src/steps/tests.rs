@@ -22,12 +22,11 @@ fn every_need_is_a_step_and_every_code_is_known() {
             row.name,
             row.code
         );
-        let [attempts, _, attempt, deadline] = row.patience;
+        let (retry, deadline) = (row.retry, row.deadline);
         assert!(
-            attempts > 0 && attempt <= deadline,
-            "{}: {:?}",
-            row.name,
-            row.patience
+            retry.attempts > 0 && retry.attempt <= deadline,
+            "{}: {retry:?}",
+            row.name
         );
     }
 }

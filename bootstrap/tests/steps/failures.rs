@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use bootstrap::host::{Answer, Fault, Files, Finished, NetworkError, SimulatedHost, UnitRecord};
+use bootstrap::host::{
+    Answer, Fault, Files, Finished, Host as _, NetworkError, SimulatedHost, UnitRecord,
+};
 use serde_json::json;
 
 use crate::cases::{Case, base};
@@ -29,7 +31,7 @@ const API: &str = "https://c-dns-1.hcp.westeurope.azmk8s.io:443/";
 const OFF_AZURE: &str = r#"{"is_vhd": false, "cluster_config": {"use_instance_metadata": false}}"#;
 
 fn files(host: &SimulatedHost) -> &Files {
-    bootstrap::host::Host::files(host)
+    host.files()
 }
 
 fn remove(host: SimulatedHost, path: &str) -> SimulatedHost {
@@ -167,4 +169,22 @@ fn no_secret_is_in_what_a_run_says_or_runs() {
     for secret in ["hunter2", "aHVudGVyMg", "0123456789abcdef"] {
         assert!(!said.contains(secret), "{secret} is in: {said}");
     }
+}
+
+#[test]
+fn a_foreign_distribution_is_left_alone() {
+    let machine = Image::Debian.machine("");
+    put(
+        machine.host.files(),
+        "/etc/os-release",
+        "ID=azurelinux\n",
+        0o644,
+    );
+    let before = machine.host.tree().unwrap();
+    let report = provision(&machine, &configuration(&base()));
+    assert_eq!(report.code(), 240);
+    let mut after = machine.host.tree().unwrap();
+    after.retain(|path, _| !path.starts_with("/var"));
+    assert_eq!(after, before);
+    assert_eq!(machine.host.commands(), Vec::<String>::new());
 }

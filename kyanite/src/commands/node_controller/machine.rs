@@ -225,7 +225,7 @@ pub(super) fn undo(root: &flags::Root, printer: &Printer) -> Result<()> {
 fn host(root: &flags::Root) -> Box<dyn Host> {
     match &root.directory {
         None => Box::new(RealHost::new()),
-        Some(directory) => Box::new(SimulatedHost::new(directory)),
+        Some(directory) => Box::new(SimulatedHost::new(directory).in_real_time()),
     }
 }
 
