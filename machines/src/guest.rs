@@ -1,7 +1,8 @@
 //! What a machine's root has that the host's has not: who it is, and what starts in it. Pure.
 
+use std::ffi::OsStr;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::custom_data::CustomData;
 use crate::{Attachment, File, Spec};
@@ -66,8 +67,9 @@ const GENERATORS: [&str; 5] = [
 
 /// Whether this directory below [`UNITS`] says what is enabled. A new machine forgets what the host has enabled
 /// and remembers what it enables itself.
-pub(crate) fn says_what_is_enabled(directory: &str) -> bool {
-    directory.ends_with(".wants") || directory.ends_with(".requires")
+pub(crate) fn says_what_is_enabled(directory: &Path) -> bool {
+    let kind = directory.extension().and_then(OsStr::to_str);
+    matches!(kind, Some("wants" | "requires"))
 }
 
 /// Something to be laid down in the machine's root.
@@ -78,10 +80,16 @@ pub(crate) enum Laid {
     Link(PathBuf, PathBuf),
 }
 
-/// What every start lays down: the machine's identity and its units, then what the caller asked for.
-pub(crate) fn files(spec: &Spec, machine_id: &str, custom_data: &CustomData) -> Vec<Laid> {
+/// What every start lays down: what is to be started.
+pub(crate) fn every_start(spec: &Spec) -> Laid {
+    text(format!("{UNITS}/{TARGET}"), target(&spec.units))
+}
+
+/// What the first start lays down; from then on it is the machine's to change. The machine's identity and its
+/// units, then what the caller asked for.
+pub(crate) fn first_start(spec: &Spec, machine_id: &str, custom_data: &CustomData) -> Vec<Laid> {
     let mut laid = identity(spec, machine_id);
-    laid.extend(units(spec, custom_data));
+    laid.extend(units(custom_data));
     laid.extend(spec.files.iter().cloned().map(Laid::File));
     laid
 }
@@ -128,10 +136,9 @@ fn resolver(attachment: Option<&Attachment>) -> String {
         .collect()
 }
 
-fn units(spec: &Spec, custom_data: &CustomData) -> Vec<Laid> {
+fn units(custom_data: &CustomData) -> Vec<Laid> {
     let unit = |name: &str, content: String| text(format!("{UNITS}/{name}"), content);
     let mut laid = vec![
-        unit(TARGET, target(&spec.units)),
         unit(
             "cloud-init.service",
             cloud_init(custom_data.boothooks.len()),
@@ -230,7 +237,7 @@ fn script(index: usize) -> String {
     format!("{CLOUD}/scripts/part-{:03}", index + 1)
 }
 
-/// What the first start lays down in addition: the custom data itself and the scripts in it.
+/// The custom data itself, the scripts in it, and what of it is not done: laid down at the first start too.
 pub(crate) fn programs(spec: &Spec, custom_data: &CustomData) -> Vec<File> {
     let program = |path: String, content: &Vec<u8>| File {
         path: path.into(),

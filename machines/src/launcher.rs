@@ -5,32 +5,23 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
+use crate::Error;
 use crate::namespaces::{Launcher, enter, init, supervisor};
 
 /// Does what these arguments say: `start`, `supervise`, `init` or `enter`, and the machine's directory.
 pub fn run(launcher: &Launcher, arguments: &[OsString]) -> ExitCode {
-    let words: Vec<&str> = arguments
-        .iter()
-        .filter_map(|a| a.to_str())
-        .take(1)
-        .collect();
-    let done = match (words.as_slice(), &arguments[1.min(arguments.len())..]) {
-        (["start"], [home]) => supervisor::start(launcher, Path::new(home)).map(|()| 0),
-        (["supervise"], [home]) => {
-            let ended = supervisor::supervise(launcher, PathBuf::from(home));
-            ended.map(|()| 0).map_err(|e| e.to_string())
-        }
-        (["init"], [home, console]) => {
-            let ended = init::init(PathBuf::from(home), Path::new(console));
-            ended.map(|()| 0).map_err(|e| e.to_string())
-        }
-        (["enter"], [home, program @ ..]) => {
-            enter::enter(PathBuf::from(home), program).map_err(|e| e.to_string())
-        }
-        _ => Err("this program is started by Kyanite, not by people".to_owned()),
+    let word = arguments.first().and_then(|word| word.to_str());
+    let done = match (word, arguments.get(1..).unwrap_or_default()) {
+        (Some("start"), [home]) => supervisor::start(launcher, Path::new(home)).map(|()| 0),
+        (Some("supervise"), [home]) => supervisor::supervise(launcher, home.into()).map(|()| 0),
+        (Some("init"), [home, console]) => init::init(home.into(), Path::new(console)).map(|()| 0),
+        (Some("enter"), [home, program @ ..]) => enter::enter(home.into(), program),
+        _ => Err(Error::Start(
+            "this program is started by Kyanite, not by people".to_owned(),
+        )),
     };
     match done {
         Ok(code) => ExitCode::from(code),

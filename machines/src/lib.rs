@@ -20,6 +20,9 @@
 //! the machine's files and becomes systemd. The supervisor reboots the machine when it asks for that and
 //! takes everything away when it is off. Whatever is left when a supervisor was killed is found by what is
 //! recorded, and [`Namespaces::sweep`] removes it.
+//!
+//! The host's root is the lower layer of every machine: what is installed or changed there while a machine runs,
+//! the machine may or may not see. And a machine is no wall: its root is root.
 
 pub mod custom_data;
 mod driver;

@@ -266,13 +266,18 @@ impl Driver for Namespaces {
         check_name(&spec.name)?;
         // Said now, rather than by a machine that does not start.
         crate::custom_data::CustomData::read(&spec.custom_data)?;
+        let mut spec = spec.clone();
+        for bind in &mut spec.binds {
+            let found = fs::canonicalize(&bind.source);
+            bind.source = found.map_err(Error::file("show in a machine", &bind.source))?;
+        }
         let home = Home::at(self.machines().join(&spec.name));
         fs::create_dir_all(home.path()).map_err(Error::file("make", home.path()))?;
         if state_of(&home)? != State::Off {
             return Err(Error::Running(spec.name.clone()));
         }
         sweep_machine(&home)?;
-        home.write_plan(spec)?;
+        home.write_plan(&spec)?;
         self.start(&home, &spec.name)
     }
 
@@ -304,7 +309,7 @@ fn remove_directory(path: &Path) -> Result<(), Error> {
 }
 
 fn state_of(home: &Home) -> Result<State, Error> {
-    let watched = home.lock()?.is_none();
+    let watched = home.is_watched()?;
     let runs = home.record()?.init.is_some_and(|init| init.is_alive());
     Ok(match (watched, runs) {
         (true, _) => State::Running,

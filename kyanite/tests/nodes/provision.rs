@@ -4,10 +4,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::site::{Image, Site, eventually};
+use crate::image::IMAGE;
+use crate::site::{IMAGE_ARCHIVE, Image, Site, eventually};
 
-// A root file system of one program, run with no image at all.
-const CONTAINER: &str = "ctr run --rm --rootfs /opt/rootfs once /busybox echo from a container";
+// No scheduler runs here, so the pod names its node; no pod network, so it uses the machine's.
+fn pod(node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "once"},
+        "spec": {"nodeName": node, "restartPolicy": "Never", "hostNetwork": true, "automountServiceAccountToken": false,
+            "containers": [{"name": "once", "image": IMAGE, "imagePullPolicy": "Never",
+                "command": ["/busybox", "hostname"]}]},
+    })
+}
 
 #[test]
 fn a_blank_machine_becomes_a_node() {
@@ -23,15 +31,27 @@ fn a_blank_machine_becomes_a_node() {
             "{unit}"
         );
     }
-    assert_eq!(
-        site.run("joins", CONTAINER).as_deref(),
-        Ok("from a container\n")
-    );
     let node = eventually("the node registers", || node_of(&site, "joins"));
     assert_eq!(node["metadata"]["labels"]["agentpool"], "pool1");
     assert_eq!(node["status"]["addresses"][0]["address"], "10.88.0.4");
     let id = site.run("joins", "cat /etc/machine-id").expect("an id");
     assert_eq!(node["status"]["nodeInfo"]["machineID"], id.trim());
+
+    let import = format!("ctr --namespace k8s.io images import {IMAGE_ARCHIVE}");
+    site.run("joins", &import).expect("an image");
+    eventually("a pod can be made", || site.create(&pod("joins")));
+    eventually("the pod has ended well", || {
+        let phase = ["get", "pod", "once", "-o", "jsonpath={.status.phase}"];
+        match site.kubectl(&phase)? {
+            phase if phase == "Succeeded" => Ok(()),
+            _ => Err(site.kubectl(&["describe", "pod", "once"])?),
+        }
+    });
+    let log = site.run("joins", "cat /var/log/pods/default_once_*/once/0.log");
+    assert!(
+        log.as_ref().is_ok_and(|log| log.contains("stdout F joins")),
+        "{log:?}"
+    );
 
     let before = &node["status"]["nodeInfo"]["bootID"];
     site.run("joins", "systemctl reboot").expect("it reboots");

@@ -13,6 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use machines::{Attachment, Bind, Driver as _, File, Launcher, Namespaces, Network, Spec};
 use serde_json::{Value, json};
 
+use crate::image::{IMAGE, archive};
+
 /// The program under test.
 pub(crate) const KYANITE: &str = env!("CARGO_BIN_EXE_kyanite");
 
@@ -38,6 +40,9 @@ ExecStart=/opt/azure/containers/aks-node-controller provision --provision-config
 const PLUGIN: &str =
     "#!/bin/sh\necho '{\"code\": 100, \"msg\": \"no pod network in this test\"}'\nexit 1\n";
 
+/// Where machines find the archive of the one image.
+pub(crate) const IMAGE_ARCHIVE: &str = "/opt/image.tar";
+
 /// Programs that are not ours.
 struct Programs {
     containerd: PathBuf,
@@ -47,6 +52,7 @@ struct Programs {
 /// A network with an API server.
 pub(crate) struct Site {
     programs: Programs,
+    image: PathBuf,
     driver: Namespaces,
     network: Network,
     server: Option<Child>,
@@ -96,6 +102,7 @@ impl Site {
             upstream,
         };
         let mut site = Site {
+            image: archive(dir.path(), &programs.containerd.join("busybox")),
             programs,
             driver,
             network,
@@ -146,6 +153,13 @@ impl Site {
             .map_err(|e| e.to_string())?
     }
 
+    /// Makes an object.
+    pub(crate) fn create(&self, object: &Value) -> Result<String, String> {
+        let file = self.dir.path().join("object.json");
+        fs::write(&file, object.to_string()).map_err(|e| e.to_string())?;
+        self.kubectl(&["create", "-f", &file.to_string_lossy()])
+    }
+
     /// A configuration of a node of this cluster.
     pub(crate) fn config(&self) -> Value {
         let ca = fs::read(self.dir.path().join("data/pki/ca.crt")).expect("a CA");
@@ -159,6 +173,7 @@ impl Site {
                 "bootstrapping_auth_method": "BOOTSTRAPPING_AUTH_METHOD_BOOTSTRAP_TOKEN",
                 "tls_bootstrapping_token": self.token(),
             },
+            "kube_binary_config": {"pod_infra_container_image_url": IMAGE},
             "network_config": {"network_plugin": "NETWORK_PLUGIN_NONE"},
             "kubelet_config": {
                 "kubelet_flags": {"--anonymous-auth": "false", "--client-ca-file": "/etc/kubernetes/certs/ca.crt",
@@ -208,10 +223,19 @@ impl Site {
             }),
             custom_data: custom_data.into_bytes(),
             files: self.files(name),
-            binds: self.programs.binds(&version, image),
+            binds: self.binds(&version, image),
             units: vec!["aks-node-controller.service".to_owned()],
         };
         self.driver.boot(&spec).expect("the machine starts");
+    }
+
+    fn binds(&self, version: &str, image: Image) -> Vec<Bind> {
+        let mut binds = self.programs.binds(version, image);
+        binds.push(Bind {
+            source: self.image.clone(),
+            target: IMAGE_ARCHIVE.into(),
+        });
+        binds
     }
 
     fn files(&self, name: &str) -> Vec<File> {
@@ -278,11 +302,6 @@ impl Programs {
             .map(|name| bind(&self.containerd, name, format!("/usr/bin/{name}")))
             .into();
         binds.push(bind(&self.containerd, "runc", "/usr/sbin/runc".to_owned()));
-        binds.push(bind(
-            &self.containerd,
-            "busybox",
-            "/opt/rootfs/busybox".to_owned(),
-        ));
         binds.push(Bind {
             source: KYANITE.into(),
             target: "/opt/azure/containers/aks-node-controller".into(),

@@ -25,7 +25,7 @@ fn spec() -> Spec {
 
 #[test]
 fn a_machine_knows_who_it_is() {
-    let laid = files(&spec(), "0123", &CustomData::default());
+    let laid = first_start(&spec(), "0123", &CustomData::default());
     assert_eq!(content(&laid, "/etc/hostname"), "node-1\n");
     assert_eq!(content(&laid, "/etc/machine-id"), "0123\n");
     assert_eq!(content(&laid, "/etc/resolv.conf"), "nameserver 10.0.0.1\n");
@@ -36,7 +36,11 @@ fn a_machine_knows_who_it_is() {
         "the host's disks are not mounted"
     );
     assert!(
-        content(&laid, "/etc/systemd/system/kyanite-machine.target").contains("containerd.service")
+        content(
+            &[every_start(&spec())],
+            "/etc/systemd/system/kyanite-machine.target"
+        )
+        .contains("containerd.service")
     );
 }
 
@@ -45,7 +49,10 @@ fn the_callers_files_win() {
     let mut spec = spec();
     spec.files = vec![File::new("/etc/hosts", "mine")];
     assert_eq!(
-        content(&files(&spec, "0", &CustomData::default()), "/etc/hosts"),
+        content(
+            &first_start(&spec, "0", &CustomData::default()),
+            "/etc/hosts"
+        ),
         "mine"
     );
 }
@@ -58,7 +65,7 @@ fn hooks_and_scripts_are_run_where_they_are_laid() {
         ignored: vec!["packages".to_owned()],
         ..CustomData::default()
     };
-    let laid = files(&spec(), "0", &custom_data);
+    let laid = first_start(&spec(), "0", &custom_data);
     let programs = programs(&spec(), &custom_data);
     let units = ["cloud-init", "cloud-final"]
         .map(|name| content(&laid, &format!("/etc/systemd/system/{name}.service")))

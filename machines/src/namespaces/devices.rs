@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::MountFlags;
 
-use super::init::{bind, fresh};
+use super::init::{bind, fresh, of_host};
 use crate::Error;
 
 /// Devices that every machine has, as far as the host has them: name and permissions.
@@ -33,10 +33,10 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Makes it, with this terminal of the host as the console.
-pub(super) fn make(dev: &Path, console: &Path) -> Result<(), Error> {
+pub(super) fn make(console: &Path) -> Result<(), Error> {
     // Permissions are exact: nothing here is subject to a mask.
     rustix::process::umask(Mode::empty());
-    let made = fill(dev, console);
+    let made = fill(Path::new("/dev"), console);
     rustix::process::umask(Mode::from_raw_mode(0o022));
     made
 }
@@ -85,7 +85,7 @@ fn fill(dev: &Path, console: &Path) -> Result<(), Error> {
 }
 
 fn device(dev: &Path, name: &str, mode: u32) -> Result<(), Error> {
-    let Ok(host) = fs::metadata(Path::new("/dev").join(name)) else {
+    let Ok(host) = fs::metadata(of_host(&dev.join(name))) else {
         return Ok(());
     };
     if !host.file_type().is_char_device() {

@@ -20,7 +20,7 @@ use crate::{Bind, Error, Spec, guest};
 
 /// Directories of the machine's own, outside the overlay: an overlay cannot be the upper layer of another, as
 /// containerd and the kubelet need it, and people's homes on the host are none of the machine's business.
-const PLAIN: [&str; 4] = ["home", "root", "var/lib/containerd", "var/lib/kubelet"];
+const PLAIN: [&str; 4] = ["/home", "/root", "/var/lib/containerd", "/var/lib/kubelet"];
 
 /// Where systemd is, in the order of preference.
 pub(crate) const SYSTEMD: [&str; 2] = ["/lib/systemd/systemd", "/usr/lib/systemd/systemd"];
@@ -57,10 +57,12 @@ fn prepare(home: &Home, console: &Path) -> Result<(), Error> {
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )?;
-    let root = make_root(home, &spec, &hierarchies, console)?;
     rustix::system::sethostname(spec.name.as_bytes())
         .map_err(Error::kernel("set the machine's host name"))?;
+    let root = overlay(home)?;
     pivot_into(&root)?;
+    furnish(home, &spec, &hierarchies, console)?;
+    leave_host()?;
     // The kubelet shares mounts with its containers; outside of containers systemd would do this itself.
     change(
         "/",
@@ -69,43 +71,18 @@ fn prepare(home: &Home, console: &Path) -> Result<(), Error> {
     lay_down(&spec, &custom_data)
 }
 
-fn make_root(
-    home: &Home,
-    spec: &Spec,
-    hierarchies: &[Hierarchy],
-    console: &Path,
-) -> Result<PathBuf, Error> {
-    let root = home.file("root");
-    overlay(home, &root)?;
-    for directory in PLAIN {
-        let source = home.file("data").join(directory.replace('/', "-"));
-        bind_directory(&source, &root.join(directory))?;
-    }
-    fresh(&root.join("proc"), "proc", NOTHING_SPECIAL, "")?;
-    fresh(&root.join("sys"), "sysfs", NOTHING_SPECIAL, "")?;
-    fresh(
-        &root.join("run"),
-        "tmpfs",
-        MountFlags::NOSUID.union(MountFlags::NODEV),
-        "mode=0755",
-    )?;
-    fresh(
-        &root.join("tmp"),
-        "tmpfs",
-        MountFlags::NOSUID.union(MountFlags::NODEV),
-        "mode=1777",
-    )?;
-    mount_cgroups(&root, hierarchies)?;
-    settings::shadow(&root)?;
-    devices::make(&root.join("dev"), console)?;
-    hide(home, &root)?;
-    spec.binds.iter().try_for_each(|bind| show(bind, &root))?;
-    Ok(root)
+/// Where the host's root is until the machine is furnished. Everything is done from inside the machine's own
+/// root: links in it must lead nowhere else.
+const HOST: &str = "/run/host";
+
+/// A path of the host, as seen from inside.
+pub(super) fn of_host(path: &Path) -> PathBuf {
+    Path::new(HOST).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn overlay(home: &Home, root: &Path) -> Result<(), Error> {
-    let [upper, work] = ["upper", "work"].map(|name| home.file(name));
-    for directory in [&upper, &work, &root.to_owned()] {
+fn overlay(home: &Home) -> Result<PathBuf, Error> {
+    let [upper, work, root] = ["upper", "work", "root"].map(|name| home.file(name));
+    for directory in [&upper, &work, &root] {
         make_directory(directory)?;
     }
     let options = format!(
@@ -113,12 +90,48 @@ fn overlay(home: &Home, root: &Path) -> Result<(), Error> {
         upper.display(),
         work.display()
     );
-    fresh(root, "overlay", MountFlags::empty(), &options)
+    fresh(&root, "overlay", MountFlags::empty(), &options)?;
+    Ok(root)
 }
 
-const NOTHING_SPECIAL: MountFlags = MountFlags::NOSUID
-    .union(MountFlags::NODEV)
-    .union(MountFlags::NOEXEC);
+fn pivot_into(root: &Path) -> Result<(), Error> {
+    fresh(&root.join("run"), "tmpfs", FILES_ONLY, "mode=0755")?;
+    let host = root.join(HOST.trim_start_matches('/'));
+    make_directory(&host)?;
+    rustix::process::pivot_root(root, &host).map_err(Error::file("change the root to", root))?;
+    std::env::set_current_dir("/").map_err(Error::file("enter", root))
+}
+
+fn leave_host() -> Result<(), Error> {
+    let host = Path::new(HOST);
+    unmount(host, UnmountFlags::DETACH).map_err(Error::file("leave", host))?;
+    fs::remove_dir(host).map_err(Error::file("remove", host))
+}
+
+fn furnish(
+    home: &Home,
+    spec: &Spec,
+    hierarchies: &[Hierarchy],
+    console: &Path,
+) -> Result<(), Error> {
+    for directory in PLAIN {
+        let source = of_host(&home.file("data")).join(directory[1..].replace('/', "-"));
+        make_directory(&source)?;
+        make_directory(Path::new(directory))?;
+        bind(&source, Path::new(directory))?;
+    }
+    fresh(Path::new("/proc"), "proc", NOTHING_SPECIAL, "")?;
+    fresh(Path::new("/sys"), "sysfs", NOTHING_SPECIAL, "")?;
+    fresh(Path::new("/tmp"), "tmpfs", FILES_ONLY, "mode=1777")?;
+    mount_cgroups(hierarchies)?;
+    settings::shadow()?;
+    devices::make(&of_host(console))?;
+    hide(home)?;
+    spec.binds.iter().try_for_each(show)
+}
+
+const FILES_ONLY: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+const NOTHING_SPECIAL: MountFlags = FILES_ONLY.union(MountFlags::NOEXEC);
 
 /// Mounts a file system of its own on a directory, which is made if need be.
 pub(super) fn fresh(on: &Path, kind: &str, flags: MountFlags, options: &str) -> Result<(), Error> {
@@ -135,32 +148,22 @@ pub(super) fn bind(source: &Path, target: &Path) -> Result<(), Error> {
     mount_bind_recursive(source, target).map_err(Error::file("show in the machine", source))
 }
 
-fn bind_directory(source: &Path, target: &Path) -> Result<(), Error> {
-    make_directory(source)?;
-    make_directory(target)?;
-    bind(source, target)
-}
-
 fn change(path: &str, how: MountPropagationFlags) -> Result<(), Error> {
     mount_change(path, how).map_err(Error::file("change the propagation of", Path::new(path)))
 }
 
 // Fresh mounts show the machine's group as the root, because its namespace is rooted there.
-fn mount_cgroups(root: &Path, hierarchies: &[Hierarchy]) -> Result<(), Error> {
-    let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    let top = inside(Path::new(cgroups::MOUNT));
-    if hierarchies
-        .iter()
-        .any(|h| h.mount != Path::new(cgroups::MOUNT))
-    {
-        fresh(&top, "tmpfs", NOTHING_SPECIAL, "mode=0755")?;
+fn mount_cgroups(hierarchies: &[Hierarchy]) -> Result<(), Error> {
+    let top = Path::new(cgroups::MOUNT);
+    if hierarchies.iter().any(|h| h.mount != top) {
+        fresh(top, "tmpfs", NOTHING_SPECIAL, "mode=0755")?;
     }
     for Hierarchy { mount, version } in hierarchies {
         match version {
-            Version::Two => fresh(&inside(mount), "cgroup2", NOTHING_SPECIAL, "")?,
+            Version::Two => fresh(mount, "cgroup2", NOTHING_SPECIAL, "")?,
             Version::One(names) => {
-                fresh(&inside(mount), "cgroup", NOTHING_SPECIAL, &names.join(","))?;
-                link_each(mount, &top, names)?;
+                fresh(mount, "cgroup", NOTHING_SPECIAL, &names.join(","))?;
+                link_each(mount, top, names)?;
             }
         }
     }
@@ -179,94 +182,56 @@ fn link_each(mount: &Path, top: &Path, names: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-// The host's root has this driver's directory in it, with the disks and custom data of all machines.
-fn hide(home: &Home, root: &Path) -> Result<(), Error> {
-    let Some(all) = home.path().ancestors().nth(2) else {
-        return Ok(());
-    };
-    let inside = root.join(all.strip_prefix("/").unwrap_or(all));
-    match inside.is_dir() {
-        true => fresh(
-            &inside,
-            "tmpfs",
-            MountFlags::RDONLY.union(NOTHING_SPECIAL),
-            "mode=0700",
-        ),
-        false => Ok(()),
-    }
-}
-
-fn show(wanted: &Bind, root: &Path) -> Result<(), Error> {
-    let target = root.join(wanted.target.strip_prefix("/").unwrap_or(&wanted.target));
-    if wanted.source.is_dir() {
-        make_directory(&target)?;
-    } else {
-        if let Some(parent) = target.parent() {
-            make_directory(parent)?;
+// The layer below has this driver's directory in it, with the disks and custom data of all machines.
+fn hide(home: &Home) -> Result<(), Error> {
+    match home.path().ancestors().nth(2) {
+        Some(all) if all.is_dir() => {
+            let flags = MountFlags::RDONLY.union(NOTHING_SPECIAL);
+            fresh(all, "tmpfs", flags, "mode=0700")
         }
-        fs::File::create(&target).map_err(Error::file("make", &target))?;
+        _ => Ok(()),
     }
-    bind(&wanted.source, &target)?;
-    mount_remount(&target, MountFlags::BIND | MountFlags::RDONLY, "")
-        .map_err(Error::file("make read-only", &target))
 }
 
-fn pivot_into(root: &Path) -> Result<(), Error> {
-    let steps = || {
-        std::env::set_current_dir(root)?;
-        // The old root lands on top of the new one and is taken away from there.
-        rustix::process::pivot_root(".", ".")?;
-        unmount(".", UnmountFlags::DETACH)?;
-        std::env::set_current_dir("/")
-    };
-    steps().map_err(Error::file("change the root to", root))
+fn show(wanted: &Bind) -> Result<(), Error> {
+    let (source, target) = (of_host(&wanted.source), &wanted.target);
+    if source.is_dir() {
+        make_directory(target)?;
+    } else {
+        target.parent().map_or(Ok(()), make_directory)?;
+        fs::File::create(target).map_err(Error::file("make", target))?;
+    }
+    bind(&source, target)?;
+    mount_remount(target, MountFlags::BIND | MountFlags::RDONLY, "")
+        .map_err(Error::file("make read-only", target))
 }
 
 fn lay_down(spec: &Spec, custom_data: &CustomData) -> Result<(), Error> {
-    let first_start = !Path::new(guest::LAID_DOWN).exists();
-    if first_start {
-        enable_nothing()?;
+    lay::down(&guest::every_start(spec))?;
+    if Path::new(guest::LAID_DOWN).exists() {
+        return Ok(());
     }
-    for laid in guest::files(spec, &machine_id(), custom_data) {
+    enable_nothing()?;
+    let machine_id = format!("{:032x}", rand::random::<u128>());
+    for laid in guest::first_start(spec, &machine_id, custom_data) {
         lay::down(&laid)?;
     }
-    if first_start {
-        for file in guest::programs(spec, custom_data) {
-            lay::file(&file)?;
-        }
-        for file in &custom_data.files {
-            lay::written(file)?;
-        }
-        lay::file(&crate::File::new(guest::LAID_DOWN, ""))?;
+    for file in guest::programs(spec, custom_data) {
+        lay::file(&file)?;
     }
-    Ok(())
+    for file in &custom_data.files {
+        lay::written(file)?;
+    }
+    lay::file(&crate::File::new(guest::LAID_DOWN, ""))
 }
 
 fn enable_nothing() -> Result<(), Error> {
     let units = fs::read_dir(guest::UNITS).into_iter().flatten().flatten();
-    for entry in units.filter(|e| {
-        e.file_name()
-            .to_str()
-            .is_some_and(guest::says_what_is_enabled)
-    }) {
-        let path = entry.path();
+    let paths = units.map(|entry| entry.path());
+    for path in paths.filter(|path| guest::says_what_is_enabled(path)) {
         fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
     }
     Ok(())
-}
-
-// Made at the first start and kept on the machine's disk. The host's own is in the layer below.
-fn machine_id() -> String {
-    const KEPT: &str = "/var/lib/kyanite/machine-id";
-    match fs::read_to_string(KEPT) {
-        Ok(kept) => kept.trim().to_owned(),
-        Err(_) => {
-            let fresh = format!("{:032x}", rand::random::<u128>());
-            // Without it the machine would only be another one after a restart.
-            let _ = lay::file(&crate::File::new(KEPT, fresh.as_str()));
-            fresh
-        }
-    }
 }
 
 fn become_systemd() -> Error {

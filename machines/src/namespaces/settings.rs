@@ -11,7 +11,7 @@ use super::init::{bind, fresh, make_directory};
 use crate::Error;
 
 /// Where the copies are made, before they are moved in place.
-const SCRATCH: &str = "run/kyanite-settings";
+const SCRATCH: &str = "/run/kyanite-settings";
 
 /// Directories of `/proc/sys` that are copied.
 const COPIED: [&str; 3] = ["fs", "kernel", "vm"];
@@ -40,18 +40,17 @@ const REAL: [&str; 17] = [
 /// Not looked into: a file system of its own, and what only the host needs.
 const LEFT_OUT: [&str; 2] = ["fs/binfmt_misc", "kernel/sched_domain"];
 
-/// Covers the settings of a machine whose root this is; its own id of this start is among them.
-pub(super) fn shadow(root: &Path) -> Result<(), Error> {
-    let settings = root.join("proc/sys");
-    let scratch = root.join(SCRATCH);
+/// Covers the settings that a machine sees; its own id of this start is among them.
+pub(super) fn shadow() -> Result<(), Error> {
+    let (settings, scratch) = (Path::new("/proc/sys"), Path::new(SCRATCH));
     fresh(
-        &scratch,
+        scratch,
         "tmpfs",
         MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
         "mode=0755",
     )?;
     for directory in COPIED {
-        copy(&settings, &scratch, Path::new(directory));
+        copy(settings, scratch, Path::new(directory));
     }
     let boot_id = scratch.join("kernel/random/boot_id");
     fs::write(&boot_id, format!("{}\n", new_boot_id())).map_err(Error::file("write", &boot_id))?;

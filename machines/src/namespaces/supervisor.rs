@@ -7,7 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, setsid};
@@ -17,47 +18,49 @@ use super::Launcher;
 use super::cgroups::{self, Hierarchy};
 use super::console::Console;
 use super::network::{self, Network};
+use super::patience::wait_until;
 use super::record::{Home, Process, Record};
 use crate::{Error, Spec};
 
 /// Starts the supervisor of the machine in `home` and waits until the machine has started or why not.
 ///
 /// In a process of its own, so that the supervisor's parent ends and somebody buries it.
-pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), String> {
-    let log = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(home.join("supervisor.log"))
-        .map_err(|e| format!("cannot open `{}/supervisor.log`: {e}", home.display()))?;
+pub(crate) fn start(launcher: &Launcher, home: &Path) -> Result<(), Error> {
+    let log = home.join("supervisor.log");
+    let opened = fs::OpenOptions::new().create(true).append(true).open(&log);
     let mut supervisor = launcher
         .command("supervise")
         .arg(home)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(log)
+        .stderr(opened.map_err(Error::file("open", &log))?)
         .spawn()
-        .map_err(|e| format!("cannot start the supervisor: {e}"))?;
-    let reason = match said(&mut supervisor) {
-        Ok(word) if word == STARTED => return Ok(()),
-        Ok(reason) if reason.is_empty() => "its supervisor died".to_owned(),
-        Ok(reason) | Err(reason) => reason,
+        .map_err(Error::kernel("start the supervisor"))?;
+    let reason = match said(&mut supervisor)? {
+        word if word == STARTED => return Ok(()),
+        nothing if nothing.is_empty() => {
+            format!("its supervisor died, see `{}`", log.display())
+        }
+        reason => reason,
     };
     // It takes away what it had made.
     let _ = supervisor.wait();
-    Err(reason)
+    Err(Error::Start(reason))
 }
+
+/// How long the lock may be taken by somebody who only looks, or takes away what an earlier supervisor left.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// What a supervisor says of a machine that has started; anything else is the reason why not.
 const STARTED: &str = "started\n";
 
 // A child's standard output, to its end.
-fn said(child: &mut Child) -> Result<String, String> {
+fn said(child: &mut Child) -> Result<String, Error> {
     let mut text = String::new();
     if let Some(mut output) = child.stdout.take() {
-        output
-            .read_to_string(&mut text)
-            .map_err(|e| e.to_string())?;
+        let read = output.read_to_string(&mut text);
+        read.map_err(Error::kernel("hear how the machine starts"))?;
     }
     Ok(text)
 }
@@ -67,9 +70,14 @@ pub(crate) fn supervise(launcher: &Launcher, home: PathBuf) -> Result<(), Error>
     setsid().map_err(Error::kernel("leave the terminal"))?;
     let home = Home::at(home);
     let spec = home.plan()?;
-    let Some(_lock) = home.lock()? else {
+    let mut lock = None;
+    let locked = wait_until(SHORT, || {
+        lock = home.lock()?;
+        Ok(lock.is_some())
+    })?;
+    if !locked {
         return say(Err(Error::Running(spec.name)));
-    };
+    }
     let hierarchies = cgroups::of_this_host()?;
     let group = new_group(&spec.name);
     home.write_record(&Record {
@@ -89,30 +97,36 @@ fn run(
     hierarchies: &[Hierarchy],
     group: &str,
 ) -> Result<(), Error> {
-    let prepared = cgroups::make(hierarchies, group).and_then(|()| connect(home, spec, group));
-    if prepared.is_err() {
-        return say(prepared);
+    let started = cgroups::make(hierarchies, group)
+        .and_then(|()| connect(home, spec, group))
+        .and_then(|()| power_on(launcher, home, group));
+    let (said, mut running) = match started {
+        Ok(running) => (say(Ok(())), running),
+        Err(error) => return say(Err(error)),
+    };
+    said?;
+    while running.reboots()? {
+        running = power_on(launcher, home, group)?;
     }
-    let mut first = true;
-    loop {
-        let mut console = Console::open(&home.file("console.log"))?;
-        let started = start_init(launcher, home, group, &console);
-        let mut init = match started {
-            Ok(init) if first => say(Ok(())).map(|()| init)?,
-            Ok(init) => init,
-            Err(error) if first => return say(Err(error)),
-            Err(error) => return Err(error),
-        };
-        first = false;
-        let process = Pid::from_child(&init);
-        let ended = pidfd_open(process, PidfdFlags::empty())
+    Ok(())
+}
+
+/// A machine that runs.
+struct Running {
+    init: Child,
+    console: Console,
+}
+
+impl Running {
+    // Waits for its end; true when that was a restart.
+    fn reboots(mut self) -> Result<bool, Error> {
+        let ended = pidfd_open(Pid::from_child(&self.init), PidfdFlags::empty())
             .map_err(Error::kernel("watch the machine's first process"))?;
-        console.copy_until_end(&ended)?;
-        let status = init.wait().map_err(Error::kernel("wait for the machine"))?;
-        // How the kernel ends process 1 of a namespace that called reboot(2): hang-up for a restart.
-        if status.signal() != Some(Signal::HUP.as_raw()) {
-            return Ok(());
-        }
+        self.console.copy_until_end(&ended)?;
+        let status = self.init.wait();
+        let status = status.map_err(Error::kernel("wait for the machine"))?;
+        // How the kernel ends process 1 of a namespace that called reboot(2): a hang-up stands for a restart.
+        Ok(status.signal() == Some(Signal::HUP.as_raw()))
     }
 }
 
@@ -149,16 +163,12 @@ fn connect(home: &Home, spec: &Spec, group: &str) -> Result<(), Error> {
     Network::open(dir)?.attach(attachment, &port)
 }
 
-// The machine's first process, once it has become systemd.
-fn start_init(
-    launcher: &Launcher,
-    home: &Home,
-    group: &str,
-    console: &Console,
-) -> Result<Child, Error> {
+// Returns once the machine's first process has become systemd.
+fn power_on(launcher: &Launcher, home: &Home, group: &str) -> Result<Running, Error> {
+    let console = Console::open(&home.file("console.log"))?;
     new_pid_namespace()?;
-    let mut command: Command = launcher.command("init");
-    let mut init = command
+    let mut init = launcher
+        .command("init")
         .arg(home.path())
         .arg(&console.machine_end)
         .env_clear()
@@ -167,20 +177,18 @@ fn start_init(
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(Error::kernel("start the machine's first process"))?;
-    let reason = match said(&mut init) {
-        Ok(nothing) if nothing.is_empty() => match init.try_wait() {
+    let reason = match (said(&mut init)?, init.try_wait()) {
+        (nothing, Ok(None)) if nothing.is_empty() => {
             // Recorded only now: nobody may enter it while it still has the host's root.
-            Ok(None) => {
-                let (group, process) = (Some(group.to_owned()), Process::of(init.id()));
-                home.write_record(&Record {
-                    group,
-                    init: process,
-                })?;
-                return Ok(init);
-            }
-            _ => "its first process died at once".to_owned(),
-        },
-        Ok(reason) | Err(reason) => reason,
+            let (group, process) = (Some(group.to_owned()), Process::of(init.id()));
+            home.write_record(&Record {
+                group,
+                init: process,
+            })?;
+            return Ok(Running { init, console });
+        }
+        (nothing, _) if nothing.is_empty() => "its first process died at once".to_owned(),
+        (reason, _) => reason,
     };
     let _ = init.wait();
     Err(Error::Start(reason))

@@ -123,19 +123,29 @@ fn what_cannot_be_is_said_in_words() {
         said(&nowhere),
         "the machine `nowhere` did not start: there is no network called `nowhere`"
     );
-    let bind = Bind {
-        source: "/no/such/file".into(),
-        target: "/x".into(),
+    let bind = |source: &str, target: &str| Bind {
+        source: source.into(),
+        target: target.into(),
     };
+    let binds = vec![bind("/no/such/file", "/x")];
     let unbound = said(&Spec {
-        binds: vec![bind],
+        binds,
         ..spec("unbound")
     });
     assert!(
-        unbound.contains("cannot show in the machine `/no/such/file`"),
+        unbound.contains("cannot show in a machine `/no/such/file`"),
         "{unbound}"
     );
-    assert_eq!(host.driver.state("unbound").expect("a state"), State::Off);
+    let binds = vec![bind("/bin/true", "/etc/hostname/x")];
+    let misplaced = said(&Spec {
+        binds,
+        ..spec("misplaced")
+    });
+    assert!(
+        misplaced.contains("cannot make the directory `/etc/hostname`"),
+        "{misplaced}"
+    );
+    assert_eq!(host.driver.state("misplaced").expect("a state"), State::Off);
     assert!(matches!(
         host.driver.state("nobody"),
         Err(Error::NotFound(_))

@@ -1,16 +1,11 @@
 //! containerd as a service of a machine, and a container in it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use machines::{Bind, Driver as _, File, PowerOff, Spec};
-use sha2::{Digest as _, Sha256};
 
 use crate::host::{Host, skip};
-
-/// The name of the image; its one program is busybox.
-const IMAGE: &str = "machines.test/busybox:1";
+use crate::image::{IMAGE, archive};
 
 // As in containerd's own unit, without what needs a right that not every root has.
 const UNIT: &str = "[Unit]
@@ -31,7 +26,7 @@ fn containerd_runs_under_systemd_and_a_container_in_it() {
             "no containerd: CONTAINERD_BIN is not set (scripts/setup --for test, scripts/env)",
         );
     };
-    let image = image(host.path(), &programs.join("busybox"));
+    let image = archive(host.path(), &programs.join("busybox"));
     host.boot(&Spec {
         name: "containers".to_owned(),
         files: vec![File::new("/etc/systemd/system/containerd.service", UNIT)],
@@ -80,40 +75,4 @@ fn containerd_runs_under_systemd_and_a_container_in_it() {
         Vec::<String>::new(),
         "containers die with their machine"
     );
-}
-
-// An archive as `docker save` makes them, with busybox in its only layer.
-fn image(dir: &Path, busybox: &Path) -> PathBuf {
-    let tree = dir.join("image");
-    fs::create_dir(&tree).expect("a directory");
-    fs::copy(busybox, tree.join("busybox")).expect("busybox");
-    tar(&tree, "layer.tar", &["busybox"]);
-    let layer = Sha256::digest(fs::read(tree.join("layer.tar")).expect("a layer"));
-    let layer: String = layer.iter().map(|b| format!("{b:02x}")).collect();
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let config = format!(
-        r#"{{"architecture":"{architecture}","os":"linux","config":{{}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}}}}"#
-    );
-    let manifest =
-        format!(r#"[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]"#);
-    fs::write(tree.join("config.json"), config).expect("a configuration");
-    fs::write(tree.join("manifest.json"), manifest).expect("a manifest");
-    tar(
-        &tree,
-        "image.tar",
-        &["manifest.json", "config.json", "layer.tar"],
-    );
-    tree.join("image.tar")
-}
-
-fn tar(dir: &Path, to: &str, files: &[&str]) {
-    let mut tar = Command::new("tar");
-    tar.current_dir(dir)
-        .args(["--create", "--file", to])
-        .args(files);
-    assert!(tar.status().expect("tar runs").success());
 }

@@ -6,5 +6,6 @@ mod containers;
 mod crash;
 mod custom_data;
 mod host;
+mod image;
 mod network;
 mod power;

@@ -26,7 +26,10 @@ fn the_button_shuts_down_in_order_and_the_disk_stays() {
         return;
     };
     let id = host.must("button", "cat /etc/machine-id");
-    host.must("button", "echo kept > /root/kept; mkdir /run/gone");
+    host.must(
+        "button",
+        "echo kept > /root/kept; echo '# own' >> /etc/fstab; mkdir /run/gone",
+    );
     let long = PowerOff::Button(Duration::from_secs(60));
     host.driver
         .power_off("button", long)
@@ -56,6 +59,7 @@ fn the_button_shuts_down_in_order_and_the_disk_stays() {
         host.must("button", "cat /root/kept; ls -d /run/gone || true"),
         "kept\n"
     );
+    assert_eq!(host.must("button", "cat /etc/fstab"), "# own\n");
     assert_eq!(host.must("button", "cat /etc/machine-id"), id);
 }
 
