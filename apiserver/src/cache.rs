@@ -62,6 +62,9 @@ pub(crate) type Followers<'a> = &'a dyn Fn(&Resource) -> Vec<Arc<dyn Follower>>;
 /// How long a read waits for a revision that the cache has not reached (upstream: 3 s).
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
+/// How long the answer to a write waits for its watchers to be told.
+const TELLING_WAIT: Duration = Duration::from_millis(20);
+
 /// Every collection, at one revision.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -119,6 +122,15 @@ impl Cache {
             Ok(Ok(_)) => Ok(()),
             _ => Err(ApiError::version_too_large(revision, self.revision())),
         }
+    }
+
+    /// Lets those who watch hear of a write before its writer does. Clients write, and look at what their own
+    /// watch has brought; upstream's answer is mostly slow enough for the change to be there by then, ours
+    /// would overtake it. A cache that lags does not hold the answer up for long.
+    pub(crate) async fn watchers_first(&self, revision: u64) {
+        let _ = tokio::time::timeout(TELLING_WAIT, self.reach(revision)).await;
+        // They have been woken by now: whoever yields goes behind them.
+        tokio::task::yield_now().await;
     }
 
     /// Forgets changes up to a revision, as the store does when it compacts.
@@ -296,5 +308,50 @@ async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::topics::Topic;
+    use store::{Change, Expect, Written};
+
+    #[tokio::test]
+    async fn watchers_hear_of_a_write_before_its_writer_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store::Embedded::open(dir.path(), store::embedded::Options::default()).unwrap();
+        let cache = Arc::new(Cache::load(&*store, &|_| Vec::new()).await.unwrap());
+        let maps = cache.collection(resources::find("", "v1", "configmaps").unwrap());
+        let mut cursor = maps.unwrap().cursor_after(1, Topic::All).unwrap();
+        let watcher = tokio::spawn(async move { cursor.changed().await });
+        let follower = Arc::clone(&cache);
+        let following = store.clone();
+        let follower = tokio::spawn(async move { follower.follow(following).await });
+        let value = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        let put = Change::Put {
+            value: value.into(),
+            ttl: None,
+        };
+        let written = store.write("/registry/configmaps/default/a", Expect::Absent, put);
+        let Written::Done(revision) = written.await.unwrap() else {
+            panic!("a new key can be written");
+        };
+        cache.watchers_first(revision).await;
+        assert!(cache.revision() >= revision);
+        assert!(watcher.is_finished());
+        follower.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cache_that_lags_holds_a_writer_up_for_a_moment_only() {
+        let cache = Cache {
+            collections: HashMap::new(),
+            revision: watch::Sender::new(1),
+        };
+        let start = Instant::now();
+        cache.watchers_first(2).await;
+        assert_eq!(start.elapsed(), TELLING_WAIT);
     }
 }

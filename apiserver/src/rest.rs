@@ -325,7 +325,8 @@ impl Api {
     }
 
     /// Writes an object. Where somebody decides by such objects (roles, tokens), the write is only done
-    /// once they know it: a permission that was taken away is gone when its taker hears so.
+    /// once they know it: a permission that was taken away is gone when its taker hears so. Watchers
+    /// are told before the writer is.
     pub(crate) async fn commit(
         &self,
         collection: &Collection,
@@ -334,10 +335,11 @@ impl Api {
         change: Change,
     ) -> Result<Written> {
         let written = self.store.write(key, expect, change).await?;
-        if let Written::Done(revision) = written
-            && collection.decides()
-        {
-            self.cache.reach(revision).await?;
+        if let Written::Done(revision) = written {
+            if collection.decides() {
+                self.cache.reach(revision).await?;
+            }
+            self.cache.watchers_first(revision).await;
         }
         Ok(written)
     }
