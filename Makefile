@@ -29,7 +29,7 @@ lint: ## formatting, clippy with warnings as errors, licences
 	$(SETUP)
 	scripts/lint
 
-bench: ## measure the release build against the budgets
+bench: ## measure the release build next to upstream's; writes bench/RESULT.md and its picture
 	$(SETUP)
 	scripts/bench
 

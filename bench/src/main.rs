@@ -4,6 +4,7 @@ mod access;
 mod client;
 mod load;
 mod measure;
+mod picture;
 mod pki;
 mod report;
 mod roles;
@@ -38,6 +39,9 @@ struct Cli {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Keep the result there, as a page and a picture; needs upstream's programs
+    #[arg(long, value_name = "DIR", requires = "upstream_bin")]
+    keep: Option<PathBuf>,
 }
 
 // One thread: the generator shall leave the rest of the machine to the server.
@@ -53,7 +57,20 @@ async fn main() -> Result<()> {
         true => serde_json::to_string_pretty(&report.json())?,
         false => report.text(),
     };
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+    writeln!(std::io::stdout(), "{text}")?;
+    cli.keep.map_or(Ok(()), |dir| keep(&report, &dir))
+}
+
+fn keep(report: &Report, dir: &Path) -> Result<()> {
+    const PICTURE: &str = "result.svg";
+    for (name, text) in [
+        ("RESULT.md", report.page(PICTURE)),
+        (PICTURE, report.picture()),
+    ] {
+        let file = dir.join(name);
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
 }
 
 async fn measure(cli: &Cli) -> Result<Report> {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::load::{CONNECTIONS, Measures, READS_IN_FLIGHT, Size};
 use crate::measure::Machine;
+use crate::picture::{self, Bar};
 use crate::roles;
 
 /// Which way is better.
@@ -103,14 +104,50 @@ pub(crate) struct Upstream {
 impl Report {
     /// For people.
     pub(crate) fn text(&self) -> String {
+        format!("{}\n{}", aligned(&self.lines()), self.method().join("\n"))
+    }
+
+    /// For the repository: the same as a page that shows the picture of this name.
+    pub(crate) fn page(&self, picture: &str) -> String {
+        let mut lines = self.lines();
+        let rule = ["---", "---:", "---:", "---:", "---:", "---"].map(str::to_owned);
+        lines.insert(1, rule);
+        let table: String = lines.iter().map(marked_up).collect();
+        format!(
+            "# Ours and upstream's\n\nThe last run of `make bench`, which writes this page and the picture.\n\n\
+             ![How many times better ours is than upstream]({picture})\n\n{table}\n{}\n",
+            self.method().join("\n\n")
+        )
+    }
+
+    /// The measures that stand for themselves, as a picture. Those below one of them say how it came about.
+    pub(crate) fn picture(&self) -> String {
+        let rows = rows();
+        let shown = rows.iter().filter(|row| !row.name.starts_with(' '));
+        let bars: Vec<Bar> = shown.filter_map(|row| self.bar(row)).collect();
+        picture::svg(
+            "How many times better than upstream (a tick: our goal)",
+            &bars,
+        )
+    }
+
+    fn bar(&self, row: &Row) -> Option<Bar> {
+        let ratio = row.ratio(self.ours(row), self.theirs(row)?);
+        Some(Bar {
+            name: row.name.to_owned(),
+            ratio,
+            goal: row.goal,
+        })
+    }
+
+    fn lines(&self) -> Vec<[String; 6]> {
         let theirs = match self.upstream {
             Some(_) => "upstream",
             None => "upstream, not run here",
         };
         let header = ["measure", "ours", theirs, "ratio", "goal", ""].map(str::to_owned);
-        let mut lines = vec![header];
-        lines.extend(rows().iter().map(|row| self.cells(row)));
-        format!("{}\n{}", aligned(&lines), self.method().join("\n"))
+        let cells = rows().map(|row| self.cells(&row));
+        std::iter::once(header).chain(cells).collect()
     }
 
     /// For machines.
@@ -224,6 +261,12 @@ fn aligned(lines: &[[String; 6]]) -> String {
     text
 }
 
+// What is indented in the table of a terminal keeps its place below what it belongs to.
+fn marked_up([name, rest @ ..]: &[String; 6]) -> String {
+    let name = name.replace("  ", "&nbsp;&nbsp;");
+    format!("| {name} | {} |\n", rest.join(" | "))
+}
+
 fn with_unit(value: f64, unit: &str) -> String {
     let digits = if value >= 100.0 {
         0
@@ -246,6 +289,15 @@ mod tests {
         assert_eq!(faster.ratio(20.0, 10.0), 2.0);
         let smaller = row("", "MiB", Better::Less, |_| 0.0);
         assert_eq!(smaller.ratio(10.0, 20.0), 2.0);
+    }
+
+    #[test]
+    fn an_indented_row_stays_indented_on_the_page() {
+        let cells = ["  CPU", "1 ms", "2 ms", "2.0x", "", ""].map(str::to_owned);
+        assert_eq!(
+            marked_up(&cells),
+            "| &nbsp;&nbsp;CPU | 1 ms | 2 ms | 2.0x |  |  |\n"
+        );
     }
 
     #[test]
