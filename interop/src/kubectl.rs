@@ -1,11 +1,16 @@
 //! kubectl as the hand of every scenario.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+
+use crate::interruption::INTERRUPTION;
+use crate::process::Process;
+use crate::wait::eventually;
 
 /// kubectl with one kubeconfig.
 #[derive(Clone)]
@@ -26,17 +31,17 @@ impl Kubectl {
 
     /// Runs it with these words, split at spaces; gives what it printed.
     pub(crate) fn run(&self, words: &str) -> Result<String> {
-        run(self.command().args(words.split_whitespace()), "")
+        run(self.command()?.args(words.split_whitespace()), "")
     }
 
     /// Runs it with arguments that hold spaces themselves.
     pub(crate) fn args(&self, args: &[&str]) -> Result<String> {
-        run(self.command().args(args), "")
+        run(self.command()?.args(args), "")
     }
 
     /// Runs it with a document on its standard input.
     pub(crate) fn with_input(&self, words: &str, document: &str) -> Result<String> {
-        run(self.command().args(words.split_whitespace()), document)
+        run(self.command()?.args(words.split_whitespace()), document)
     }
 
     /// An object or a list, as JSON.
@@ -70,6 +75,27 @@ impl Kubectl {
         }
     }
 
+    /// What `diff` of this document with the cluster says; nothing where they are the same.
+    pub(crate) fn diff(&self, document: &str) -> Result<String> {
+        let output = output(self.command()?.args(["diff", "-f", "-"]), document)?;
+        // Its exit status is that of diff: 1 says that there is a difference, and is no failure.
+        if !matches!(output.status.code(), Some(0 | 1)) {
+            bail!("kubectl diff: {}", complaint(&output));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Starts a watch beside the scenario that says `fields` of every event.
+    pub(crate) fn watch(&self, name: &str, words: &str, fields: &str) -> Result<Watching> {
+        let mut command = self.command()?;
+        command
+            .args(["get", "--output-watch-events"])
+            .args(words.split_whitespace())
+            .arg(format!("-o=jsonpath={fields}{{\"\\n\"}}"));
+        let process = Process::start(name, &self.home, &mut command)?;
+        Ok(Watching { process })
+    }
+
     /// The same kubectl with another kubeconfig.
     pub(crate) fn as_user(&self, kubeconfig: PathBuf) -> Kubectl {
         Kubectl {
@@ -78,38 +104,65 @@ impl Kubectl {
         }
     }
 
-    fn command(&self) -> Command {
+    fn command(&self) -> Result<Command> {
+        INTERRUPTION.check()?;
         let mut command = Command::new(&self.program);
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home);
-        command
+        Ok(command)
+    }
+}
+
+/// A watch that runs beside the scenario.
+pub(crate) struct Watching {
+    process: Process,
+}
+
+impl Watching {
+    /// Waits until it has said exactly these lines.
+    pub(crate) fn says(&mut self, wanted: &[&str]) -> Result<()> {
+        eventually("a watch has said what happened", || {
+            self.process.check()?;
+            let said = self.process.said();
+            ensure!(
+                said.lines().eq(wanted.iter().copied()),
+                "it said {said:?}, not {wanted:?}"
+            );
+            Ok(())
+        })
     }
 }
 
 /// Runs a program to its end with this input; what it printed, or an error with what it complained of.
 pub(crate) fn run(command: &mut Command, input: &str) -> Result<String> {
-    let shown = shown(command);
+    let output = output(command, input)?;
+    if !output.status.success() {
+        bail!("{}: {}", shown(command), complaint(&output));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+fn output(command: &mut Command, input: &str) -> Result<Output> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
-        .with_context(|| format!("cannot run {shown}"))?;
+        .with_context(|| format!("cannot run {}", shown(command)))?;
+    let _waited = INTERRUPTION.wait_for(&child);
     // A program that does not read its input closes the pipe early; that is its right.
     let _ = child
         .stdin
         .take()
         .expect("piped above")
         .write_all(input.as_bytes());
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        bail!(
-            "{shown}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(child.wait_with_output()?)
 }
 
 // The program's name without its directory: the report is read on other machines too.

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hollow_node;
+mod interruption;
 mod kubectl;
 mod outcome;
 mod pki;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
+use crate::interruption::INTERRUPTION;
 use crate::outcome::Outcome;
 use crate::programs::Programs;
 use crate::report::Line;
@@ -53,6 +55,7 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
+    INTERRUPTION.listen()?;
     let programs = Programs::new(
         options.kyanite,
         options.upstream,
@@ -69,7 +72,9 @@ fn main() -> Result<ExitCode> {
         .iter()
         .filter(wanted)
         .map(|row| run_row(row, &programs, options.keep))
+        .take_while(|_| !INTERRUPTION.told())
         .collect();
+    INTERRUPTION.check()?;
     if options.only.is_none() {
         let page = report::page(&lines, &programs.versions());
         std::fs::write(&options.report, page)

@@ -1,6 +1,7 @@
 //! A program that runs beside the scenario, logs to a file, and ends with it.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
+            .process_group(0)
             .spawn()
             .with_context(|| format!("cannot run {}", command.get_program().display()))?;
         Ok(Process {
@@ -46,8 +48,13 @@ impl Process {
         }
     }
 
+    /// All that it has said.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     fn last_words(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let text = self.said();
         let lines: Vec<&str> = text.lines().rev().take(3).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
     }

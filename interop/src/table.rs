@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::cluster::{Cluster, Plan, Whose};
+use crate::interruption::INTERRUPTION;
 use crate::outcome::{Missing, Outcome};
 use crate::programs::Programs;
 use crate::scenarios::{changing_hands, controllers, helm, kubectl, kubelet, store, workloads};
@@ -42,8 +43,8 @@ pub(crate) struct Row {
 pub(crate) const ROWS: [Row; 8] = [
     Row {
         contract: "API server ← kubectl",
-        about: "create, get, explain, three kinds of patch, apply (from the client and from the server, with a \
-                conflict), dry run, scale, wait, delete; who may do what",
+        about: "create, get, watch, explain, three kinds of patch, diff, apply (from the client and from the server, \
+                with a conflict), dry run, scale, wait, delete; who may do what",
         plan: their_client,
         scenario: |cluster, _| kubectl::run(cluster),
     },
@@ -86,7 +87,9 @@ pub(crate) const ROWS: [Row; 8] = [
     },
     Row {
         contract: "store ← API server",
-        about: "objects, versions and pages are the same after a restart of the server and of the store; theirs is etcd",
+        about: "objects, versions and pages are the same after a restart of the server and of the store; a watch tells \
+                every change in order, goes on when the store comes back, and resumes from an old version or says that \
+                it is too old; theirs is etcd",
         plan: |sides| match sides {
             (Whose::Ours, Whose::Theirs) => Ok(None),
             (store, api_server) => Ok(Some(Plan {
@@ -151,6 +154,7 @@ impl Row {
     }
 
     fn play(&self, plan: Plan, sides: Sides, programs: &Programs, keep: bool) -> Result<()> {
+        INTERRUPTION.check()?;
         let dir = tempfile::Builder::new()
             .prefix("kyanite-interop-")
             .tempdir()?;

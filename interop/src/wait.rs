@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use crate::interruption::INTERRUPTION;
+
 /// Long enough for a leader election, a rate limit and a slow machine together.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Tries until it succeeds; after the deadline the last error is the reason.
+/// Tries until it succeeds; after the deadline the last error is the reason. Gives up when we are told to end.
 pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -18,7 +20,10 @@ pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) 
                 return Err(error)
                     .with_context(|| format!("waited {} s until {what}", PATIENCE.as_secs()));
             }
-            Err(_) => pause(PAUSE),
+            Err(_) => {
+                INTERRUPTION.check()?;
+                pause(PAUSE);
+            }
         }
     }
 }

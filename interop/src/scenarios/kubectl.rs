@@ -22,6 +22,7 @@ spec:
 pub(crate) fn run(cluster: &mut Cluster<'_>) -> Result<()> {
     let kubectl = &cluster.kubectl;
     creates_and_reads(kubectl)?;
+    watches(kubectl)?;
     patches(kubectl)?;
     applies(kubectl)?;
     applies_on_the_server(kubectl)?;
@@ -61,6 +62,30 @@ fn creates_and_reads(kubectl: &Kubectl) -> Result<()> {
         "api-resources: {resources}"
     );
     kubectl.run("describe configmap settings").map(drop)
+}
+
+fn watches(kubectl: &Kubectl) -> Result<()> {
+    let fields = "{.type} {.object.metadata.name} {.object.data.a}";
+    let words = "configmaps -l watched=yes --watch";
+    kubectl.run("label configmap settings watched=yes")?;
+    let mut watching = kubectl.watch("watch", words, fields)?;
+    watching.says(&["ADDED settings 1"])?;
+    let patch = r#"{"data":{"a":"2"}}"#;
+    kubectl.args(&[
+        "patch",
+        "configmap",
+        "settings",
+        "--type=merge",
+        "-p",
+        patch,
+    ])?;
+    // What leaves the selection is gone for this watch.
+    kubectl.run("label configmap settings watched-")?;
+    watching.says(&[
+        "ADDED settings 1",
+        "MODIFIED settings 2",
+        "DELETED settings 2",
+    ])
 }
 
 fn patches(kubectl: &Kubectl) -> Result<()> {
@@ -105,7 +130,18 @@ fn applies(kubectl: &Kubectl) -> Result<()> {
     ensure!(first.contains("created"), "first apply: {first}");
     let again = kubectl.with_input("apply -f -", DEPLOYMENT)?;
     ensure!(again.contains("unchanged"), "apply of the same: {again}");
+    let same = kubectl.diff(DEPLOYMENT)?;
+    ensure!(same.is_empty(), "diff of the same: {same}");
     let newer = DEPLOYMENT.replace("web:1", "web:2");
+    let differs = kubectl.diff(&newer)?;
+    let lines = [
+        "-      - image: example.com/web:1",
+        "+      - image: example.com/web:2",
+    ];
+    ensure!(
+        lines.iter().all(|line| differs.lines().any(|l| l == *line)),
+        "diff of another image: {differs}"
+    );
     let dry = kubectl.with_input("apply --dry-run=server -f -", &newer)?;
     ensure!(
         dry.contains("configured (server dry run)"),
