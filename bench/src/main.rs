@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::measure::Machine;
 use crate::report::{Report, Upstream};
@@ -51,7 +52,7 @@ async fn main() -> Result<()> {
     let report = tokio::select! {
         report = measure(&cli) => report?,
         // Leaving here ends the servers and removes their data.
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        () = told_to_stop() => bail!("interrupted"),
     };
     let text = match cli.json {
         true => serde_json::to_string_pretty(&report.json())?,
@@ -59,6 +60,14 @@ async fn main() -> Result<()> {
     };
     writeln!(std::io::stdout(), "{text}")?;
     cli.keep.map_or(Ok(()), |dir| keep(&report, &dir))
+}
+
+async fn told_to_stop() {
+    let mut terminate = signal(SignalKind::terminate()).expect("the runtime has signals");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
 }
 
 fn keep(report: &Report, dir: &Path) -> Result<()> {
