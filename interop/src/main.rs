@@ -74,7 +74,10 @@ fn main() -> Result<ExitCode> {
         .map(|row| run_row(row, &programs, options.keep))
         .take_while(|_| !INTERRUPTION.told())
         .collect();
-    INTERRUPTION.check()?;
+    if INTERRUPTION.told() {
+        say("interrupted; no report is written");
+        return Ok(ExitCode::FAILURE);
+    }
     if options.only.is_none() {
         let page = report::page(&lines, &programs.versions());
         std::fs::write(&options.report, page)

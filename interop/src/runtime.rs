@@ -99,9 +99,28 @@ impl Drop for Runtime {
             let _ = self.ctr(&["tasks", "delete", "--force", task]);
         }
         self.containerd = None;
+        // Of a pod that was on its way.
+        unmount_below(&self.dir);
         remove_empty(&LEFT_BEHIND.map(PathBuf::from));
         remove_empty(&cgroups());
     }
+}
+
+/// Takes away what is mounted below a directory, so that it can be removed.
+pub(crate) fn unmount_below(dir: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    // The kernel knows no symbolic links.
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    for path in mounts_below(&mounts, &dir) {
+        let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+// Last mounted first. The kernel writes a space in a path as an octal number.
+fn mounts_below(mounts: &str, dir: &Path) -> Vec<PathBuf> {
+    let paths = mounts.lines().rev().filter_map(|l| l.split(' ').nth(1));
+    let paths = paths.map(|path| PathBuf::from(path.replace("\\040", " ")));
+    paths.filter(|path| path.starts_with(dir)).collect()
 }
 
 // The directories that containerd's namespace got in every hierarchy of cgroups.
@@ -233,5 +252,18 @@ impl Drop for Settings {
                 let _ = fs::write(path, value);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_last_is_taken_away_first() {
+        let mounts = "ext4 / ext4 rw 0 0\ntmpfs /tmp/a\\040b/x tmpfs rw 0 0\n\
+                      tmpfs /tmp/a\\040b/x/y tmpfs rw 0 0\ntmpfs /tmp/a\\040bc tmpfs rw 0 0\n";
+        let found = mounts_below(mounts, Path::new("/tmp/a b"));
+        assert_eq!(found, ["/tmp/a b/x/y", "/tmp/a b/x"].map(PathBuf::from));
     }
 }

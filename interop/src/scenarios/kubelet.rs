@@ -10,7 +10,7 @@ use super::controllers::allow_joining;
 use crate::cluster::Cluster;
 use crate::pki::write_private;
 use crate::process::Process;
-use crate::runtime::{IMAGE, Runtime};
+use crate::runtime::{IMAGE, Runtime, unmount_below};
 use crate::wait::eventually;
 
 /// From the token to a certificate. Needs no container runtime: a kubelet asks for its certificate first.
@@ -129,8 +129,9 @@ impl Kubelet {
 }
 
 impl Drop for Kubelet {
-    // A kubelet mounts its directory onto itself, so that volumes are seen by containers, and leaves it so.
+    // A kubelet mounts its directory onto itself, so that volumes are seen by containers, and leaves it so; and
+    // the volumes of a pod that was on its way.
     fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.dir.join("root"), rustix::mount::UnmountFlags::DETACH);
+        unmount_below(&self.dir);
     }
 }
