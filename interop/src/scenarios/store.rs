@@ -91,14 +91,16 @@ fn versions_go_on(kubectl: &Kubectl) -> Result<()> {
 fn watches_go_on(cluster: &mut Cluster<'_>) -> Result<()> {
     let fields = "{.type} {.object.metadata.name} {.object.metadata.labels.step}";
     let words = "configmaps -l watched=yes --watch";
-    let mut watching = cluster.kubectl.watch("watch", words, fields)?;
     // A clone: the cluster itself changes below.
     let kubectl = cluster.kubectl.clone();
     let make = |name: &str| {
         let document = entry(name).replace("set: entries", "watched: 'yes', step: first");
-        kubectl.with_input("create -f -", &document)
+        kubectl.with_input("apply -f -", &document)
     };
     make("one")?;
+    let mut watching = kubectl.watch("watch", words, fields)?;
+    // It has begun once it tells what was there.
+    watching.says(&["ADDED one first"])?;
     kubectl.run("label configmap one step=second --overwrite")?;
     kubectl.run("delete configmap one")?;
     let mut happened = vec![
