@@ -125,8 +125,8 @@ impl Cache {
     }
 
     /// Lets those who watch hear of a write before its writer does. Clients write, and look at what their own
-    /// watch has brought; upstream's answer is slow enough for the change to be there by then, ours would
-    /// overtake it. A cache that lags does not hold the answer up for long.
+    /// watch has brought; upstream's answer is mostly slow enough for the change to be there by then, ours
+    /// would overtake it. A cache that lags does not hold the answer up for long.
     pub(crate) async fn watchers_first(&self, revision: u64) {
         let _ = tokio::time::timeout(TELLING_WAIT, self.reach(revision)).await;
         // They have been woken by now: whoever yields goes behind them.

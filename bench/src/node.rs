@@ -98,6 +98,10 @@ struct Run {
     said: Vec<u8>,
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "looks at a process from time to time"
+)]
 fn observed(mut command: Command) -> Result<Run> {
     let begin = Instant::now();
     let mut child = command
