@@ -19,6 +19,8 @@ use super::stream::{Opener, Shared, Stream, StreamError, lock};
 
 /// What is written at once, and when reading waits for writing.
 const BATCH: usize = 64 << 10;
+/// Nobody needs to know more often; gRPC's figure.
+const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a ping may stay unanswered; upstream's figure.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -69,6 +71,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
 
     /// Asks the peer after so much time whether it is there, and gives up when it is not.
     pub(crate) fn keepalive(mut self, interval: Duration) -> Connection<IO> {
+        let interval = interval.max(LEAST_INTERVAL);
         self.keepalive = Some(Keepalive {
             interval,
             timer: Box::pin(tokio::time::sleep(interval)),
