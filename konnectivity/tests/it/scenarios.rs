@@ -17,7 +17,8 @@ fn noise(size: usize) -> Vec<u8> {
         .collect()
 }
 
-#[tokio::test]
+// On several threads, as inside the control plane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_carries_bytes_both_ways() {
     let echo = destinations::echo().await;
     for front in FRONTS {
