@@ -2,8 +2,9 @@
 //! task. An idle one holds no buffer.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future as _;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,8 +17,10 @@ use tokio::time::{Instant, Sleep};
 use crate::lanes::{Inbound, Side};
 use crate::link::Wire;
 
-/// What is read from a socket at once.
-const READ: usize = 64 << 10;
+/// What is read from a socket at once, and written.
+const BATCH: usize = 64 << 10;
+/// How many pieces of data one write has at most.
+const PIECES: usize = 16;
 /// How long a socket may take nothing of the last data before it is closed all the same; the API
 /// server's client waits ten seconds for the end.
 const LAST_DATA: Duration = Duration::from_secs(5);
@@ -27,7 +30,7 @@ const UNHEARD_END: Duration = Duration::from_secs(1);
 const HALF_CLOSED: Duration = Duration::from_secs(15 * 60);
 
 thread_local! {
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BATCH].into());
 }
 
 /// A socket that may know that its peer is gone altogether, and not only done with writing.
@@ -59,7 +62,9 @@ struct Pump<'a, S> {
     socket: &'a mut S,
     wire: &'a Wire,
     side: Side,
-    chunk: Bytes,
+    /// Data on its way to the socket, and how much that is.
+    pieces: VecDeque<Bytes>,
+    held: usize,
     shutting_down: bool,
     read_done: bool,
     write_done: bool,
@@ -80,7 +85,8 @@ pub(crate) async fn run<S: Local>(socket: &mut S, wire: Wire, side: Side) -> Tra
         socket,
         wire: &wire,
         side,
-        chunk: Bytes::new(),
+        pieces: VecDeque::new(),
+        held: 0,
         shutting_down: false,
         read_done: false,
         write_done: false,
@@ -114,46 +120,77 @@ impl<S: Local> Pump<'_, S> {
     }
 
     fn is_over(&self) -> bool {
-        let flushed = self.chunk.is_empty() && !self.shutting_down;
+        let flushed = self.held == 0 && !self.shutting_down;
         self.read_done && self.write_done || self.closed && flushed && self.write_done
     }
 
     // From the connection to the socket.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.write_done {
-            if !self.chunk.is_empty() {
-                match Pin::new(&mut *self.socket).poll_write(cx, &self.chunk) {
+            self.gather(cx);
+            if self.held > 0 {
+                match self.poll_write_pieces(cx) {
                     Poll::Pending => {
                         self.closed |= self.wire.poll_closed(cx).is_ready();
                         return Poll::Pending;
                     }
-                    Poll::Ready(written) => {
-                        let count = written?;
-                        self.traffic.to_local += count as u64;
-                        self.chunk.advance(count);
+                    Poll::Ready(Ok(0)) => {
+                        return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                     }
+                    Poll::Ready(written) => self.wrote(written?),
                 }
-                continue;
-            }
-            if self.shutting_down {
+            } else if self.shutting_down {
                 std::task::ready!(Pin::new(&mut *self.socket).poll_shutdown(cx))?;
                 self.shutting_down = false;
                 self.write_done = true;
-                return Poll::Ready(Ok(()));
-            }
-            match self.wire.poll_take(cx) {
-                Poll::Ready(Inbound::Data(data)) => self.chunk = data,
-                Poll::Ready(Inbound::EndOfData) => self.shutting_down = true,
-                Poll::Ready(Inbound::Closed(_)) => {
-                    self.closed = true;
-                    self.shutting_down = true;
-                }
-                Poll::Pending => return Pin::new(&mut *self.socket).poll_flush(cx),
+            } else {
+                return Pin::new(&mut *self.socket).poll_flush(cx);
             }
         }
         // Both ends of data were seen; the close itself may still come.
         self.closed |= self.wire.poll_closed(cx).is_ready();
         Poll::Ready(Ok(()))
+    }
+
+    // Takes as much as one write is worth.
+    fn gather(&mut self, cx: &mut Context<'_>) {
+        while !self.shutting_down && self.held < BATCH && self.pieces.len() < PIECES {
+            match self.wire.poll_take(cx) {
+                Poll::Ready(Inbound::Data(data)) => {
+                    self.held += data.len();
+                    self.pieces.push_back(data);
+                }
+                Poll::Ready(Inbound::EndOfData) => self.shutting_down = true,
+                Poll::Ready(Inbound::Closed(_)) => {
+                    self.closed = true;
+                    self.shutting_down = true;
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn poll_write_pieces(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(piece);
+        }
+        let slices = &slices[..self.pieces.len()];
+        Pin::new(&mut *self.socket).poll_write_vectored(cx, slices)
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.traffic.to_local += count as u64;
+        self.held -= count;
+        let mut left = count;
+        while let Some(piece) = self.pieces.front_mut().filter(|_| left > 0) {
+            let now = left.min(piece.len());
+            piece.advance(now);
+            left -= now;
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
     }
 
     // From the socket to the connection.
@@ -179,7 +216,8 @@ impl<S: Local> Pump<'_, S> {
 
     fn end_of_socket(&mut self) {
         if self.side == Side::Server && self.socket.peer_gone() {
-            self.chunk.clear();
+            self.pieces.clear();
+            self.held = 0;
             self.write_done = true;
         } else if self.wire.extended {
             self.wire.send_end();

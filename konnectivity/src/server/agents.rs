@@ -53,23 +53,32 @@ async fn agent(stream: Stream, shared: Arc<Shared>) {
         return stream.unimplemented();
     }
     let _counted = shared.counted(Method::Connect);
-    match connect(&stream, &request, &shared).await {
-        Ok(()) => stream.finish(Ok(())),
+    let backend = match admit(&stream, &request, &shared).await {
+        Ok(backend) => backend,
         Err(text) => {
             tracing::info!(error = text, "an agent was refused");
-            stream.finish(Err(&text));
+            return stream.finish(Err(&text));
         }
-    }
+    };
+    let registered = shared.registry.register(&backend);
+    let agent = &backend.agent_id;
+    tracing::info!(agent, "agent connected");
+    let receive = |packet| backend.receive(packet);
+    let ended = link::run(&stream, &backend.lanes, &shared.metrics.agents, receive).await;
+    drop(registered);
+    let reason = ended.err().map(|error| error.text);
+    tracing::info!(agent, reason, "agent disconnected");
+    stream.finish(reason.as_deref().map_or(Ok(()), Err));
 }
 
-async fn connect(stream: &Stream, request: &Fields, shared: &Shared) -> Result<(), String> {
-    let agent_id = only(request, AGENT_ID).ok_or_else(|| wrong_id(request))?;
-    if request
-        .iter()
-        .filter(|(name, _)| name == AGENT_IDENTIFIERS)
-        .count()
-        > 1
-    {
+// The answer's header goes out as soon as it is clear who asks: agents wait for it.
+async fn admit(stream: &Stream, request: &Fields, shared: &Shared) -> Result<Arc<Backend>, String> {
+    let values = |name| request.iter().filter(move |(n, _)| n == name).count();
+    let agent_id = only(request, AGENT_ID).ok_or_else(|| {
+        let ids = values(AGENT_ID);
+        format!("expected one agent ID in the context, got {ids}")
+    })?;
+    if values(AGENT_IDENTIFIERS) > 1 {
         return Err("expected at most one set of agent identifiers in the context".to_owned());
     }
     let identifiers = Identifiers::parse(only(request, AGENT_IDENTIFIERS).unwrap_or_default());
@@ -88,19 +97,10 @@ async fn connect(stream: &Stream, request: &Fields, shared: &Shared) -> Result<(
     let sent = if peer_window.is_some() { 3 } else { 2 };
     stream.accept(&metadata[..sent]);
     let metrics = Arc::clone(&shared.metrics);
-    let backend = Backend::new(agent_id.to_owned(), identifiers, peer_window, metrics);
-    let _registered = shared.registry.register(&backend);
-    tracing::info!(agent = agent_id, "agent connected");
-    let ended = link::run(stream, &backend.lanes, &shared.metrics.agents, |packet| {
-        backend.receive(packet)
-    })
-    .await;
-    let reason = ended.as_ref().err().map(ToString::to_string);
-    tracing::info!(agent = agent_id, reason, "agent disconnected");
-    ended.map_err(|error| error.text)
-}
-
-fn wrong_id(request: &Fields) -> String {
-    let ids = request.iter().filter(|(name, _)| name == AGENT_ID).count();
-    format!("expected one agent ID in the context, got {ids}")
+    Ok(Backend::new(
+        agent_id.to_owned(),
+        identifiers,
+        peer_window,
+        metrics,
+    ))
 }

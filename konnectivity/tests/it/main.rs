@@ -6,3 +6,4 @@ mod destinations;
 mod pair;
 mod pki;
 mod scenarios;
+mod several;

@@ -1,6 +1,6 @@
 //! A server with one agent.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,72 +115,100 @@ fn proxy(pki: &Pki, port: u16) -> TcpProxy {
     }
 }
 
+/// A server, and how it is reached from both sides.
+pub(crate) struct ServerSide {
+    pub(crate) running: Running,
+    pub(crate) via: Via,
+    pub(crate) agent_port: u16,
+}
+
+/// Starts one of `count` servers.
+pub(crate) async fn start_server(
+    front: Front,
+    pki: &Pki,
+    dir: &Path,
+    (id, count): (&str, u32),
+) -> ServerSide {
+    let socket = dir.join(format!("socket-{id}"));
+    let port = free_port();
+    let tcp = FrontEnd::Tcp {
+        listen: Listen { port, ..loopback() },
+        tls: files(pki),
+    };
+    let uds = FrontEnd::Uds {
+        path: socket.clone(),
+        replace: true,
+    };
+    let (mode, front_end, via) = match front {
+        Front::GrpcUds => (Mode::Grpc, uds, Via::GrpcUds(socket)),
+        Front::GrpcTcp => (Mode::Grpc, tcp, Via::GrpcTcp(proxy(pki, port))),
+        Front::ConnectUds => (Mode::HttpConnect, uds, Via::ConnectUds(socket)),
+        Front::ConnectTcp => (Mode::HttpConnect, tcp, Via::ConnectTcp(proxy(pki, port))),
+    };
+    let server = Server::bind(ServerConfig {
+        server_id: id.to_owned(),
+        server_count: count,
+        mode,
+        front: front_end,
+        agents: loopback(),
+        agent_tls: files(pki),
+        health: None,
+        admin: None,
+        strategies: vec![Strategy::Default],
+        keepalive: Duration::from_secs(30),
+        dial_timeout: None,
+        graceful: Duration::ZERO,
+        tokens: None,
+        leases: None,
+    })
+    .await
+    .unwrap();
+    let agent_port = server.agent_port().unwrap();
+    let (stop, stopped) = stoppable();
+    let running = Running {
+        stop: Some(stop),
+        task: tokio::spawn(server.run(stopped)),
+    };
+    ServerSide {
+        running,
+        via,
+        agent_port,
+    }
+}
+
+/// An agent for the servers behind a port.
+pub(crate) fn agent_config(pki: Pki, server_port: u16) -> AgentConfig {
+    AgentConfig {
+        agent_id: "a1".to_owned(),
+        identifiers: String::new(),
+        server_host: "127.0.0.1".to_owned(),
+        server_port,
+        tls: ClientFiles {
+            ca: pki.ca,
+            identity: Some((pki.cert, pki.key)),
+            alpn: Vec::new(),
+        },
+        token: None,
+        health: None,
+        admin: None,
+        sync_interval: Duration::from_millis(100),
+        sync_interval_cap: Duration::from_secs(1),
+        sync_forever: false,
+        keepalive: Duration::from_secs(60),
+        leases: None,
+    }
+}
+
 impl Pair {
     pub(crate) async fn start(front: Front) -> Pair {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::new(dir.path(), "one");
-        let socket: PathBuf = dir.path().join("socket");
-        let port = free_port();
-        let tcp = FrontEnd::Tcp {
-            listen: Listen { port, ..loopback() },
-            tls: files(&pki),
-        };
-        let uds = FrontEnd::Uds {
-            path: socket.clone(),
-            replace: true,
-        };
-        let (mode, front_end, via) = match front {
-            Front::GrpcUds => (Mode::Grpc, uds, Via::GrpcUds(socket)),
-            Front::GrpcTcp => (Mode::Grpc, tcp, Via::GrpcTcp(proxy(&pki, port))),
-            Front::ConnectUds => (Mode::HttpConnect, uds, Via::ConnectUds(socket)),
-            Front::ConnectTcp => (Mode::HttpConnect, tcp, Via::ConnectTcp(proxy(&pki, port))),
-        };
-        let server = Server::bind(ServerConfig {
-            server_id: "s1".to_owned(),
-            server_count: 1,
-            mode,
-            front: front_end,
-            agents: loopback(),
-            agent_tls: files(&pki),
-            health: None,
-            admin: None,
-            strategies: vec![Strategy::Default],
-            keepalive: Duration::from_secs(30),
-            dial_timeout: None,
-            graceful: Duration::ZERO,
-            tokens: None,
-            leases: None,
-        })
-        .await
-        .unwrap();
-        let agent_config = AgentConfig {
-            agent_id: "a1".to_owned(),
-            identifiers: String::new(),
-            server_host: "127.0.0.1".to_owned(),
-            server_port: server.agent_port().unwrap(),
-            tls: ClientFiles {
-                ca: pki.ca,
-                identity: Some((pki.cert, pki.key)),
-                alpn: Vec::new(),
-            },
-            token: None,
-            health: None,
-            admin: None,
-            sync_interval: Duration::from_millis(100),
-            sync_interval_cap: Duration::from_secs(1),
-            sync_forever: false,
-            keepalive: Duration::from_secs(60),
-            leases: None,
-        };
-        let (stop, stopped) = stoppable();
-        let server = Running {
-            stop: Some(stop),
-            task: tokio::spawn(server.run(stopped)),
-        };
+        let server = start_server(front, &pki, dir.path(), ("s1", 1)).await;
+        let agent_config = agent_config(pki, server.agent_port);
         Pair {
             _dir: dir,
-            via,
-            server,
+            via: server.via,
+            server: server.running,
             agent: start_agent(agent_config.clone()).await,
             agent_config,
         }
@@ -188,14 +216,19 @@ impl Pair {
 
     /// Dials, once there is an agent to dial through.
     pub(crate) async fn dial(&self, address: impl ToString) -> Tunnel {
-        let address = address.to_string();
-        eventually(async || match dial(&self.via, &address).await {
-            Ok(tunnel) => Some(tunnel),
-            Err(error) if is_too_early(&error) => None,
-            Err(error) => panic!("{address}: {error}"),
-        })
-        .await
+        dial_soon(&self.via, address).await
     }
+}
+
+/// Dials, once there is an agent to dial through.
+pub(crate) async fn dial_soon(via: &Via, address: impl ToString) -> Tunnel {
+    let address = address.to_string();
+    eventually(async || match dial(via, &address).await {
+        Ok(tunnel) => Some(tunnel),
+        Err(error) if is_too_early(&error) => None,
+        Err(error) => panic!("{address}: {error}"),
+    })
+    .await
 }
 
 fn is_too_early(error: &DialError) -> bool {

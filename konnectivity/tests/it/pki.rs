@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// An authority and a certificate for loopback, as files.
+#[derive(Clone)]
 pub(crate) struct Pki {
     pub(crate) ca: PathBuf,
     pub(crate) cert: PathBuf,

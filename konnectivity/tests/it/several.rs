@@ -1,0 +1,49 @@
+//! Several servers behind one address.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::destinations;
+use crate::pair::{Front, agent_config, dial_soon, start_agent, start_server};
+use crate::pki::Pki;
+
+/// Hands connections out in turn, and counts them.
+async fn balancer(ports: [u16; 2]) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let port = ports[counted.fetch_add(1, Ordering::Relaxed) % ports.len()];
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    (port, taken)
+}
+
+#[tokio::test]
+async fn an_agent_connects_to_each_server_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::new(dir.path(), "one");
+    let start = async |id| start_server(Front::ConnectUds, &pki, dir.path(), (id, 2)).await;
+    let (first, second) = (start("s1").await, start("s2").await);
+    let (port, taken) = balancer([first.agent_port, second.agent_port]).await;
+    let agent = start_agent(agent_config(pki.clone(), port)).await;
+    let echo = destinations::echo().await;
+    for via in [&first.via, &second.via] {
+        let mut tunnel = dial_soon(via, echo).await;
+        tunnel.write_all(b"ping").await.unwrap();
+        tunnel.read_exact(&mut [0; 4]).await.unwrap();
+    }
+    assert_eq!(taken.load(Ordering::Relaxed), 2);
+    agent.stop().await;
+    first.running.stop().await;
+    second.running.stop().await;
+}
