@@ -16,10 +16,13 @@ pub mod jwk;
 mod jws;
 pub mod keys;
 pub mod oidc;
+mod seen;
 pub mod service_account;
 pub mod token_request;
 
 use serde_json::Value;
+
+pub use seen::Seen;
 
 use crate::User;
 

@@ -35,6 +35,7 @@ mod fetch;
 mod gather;
 mod identity;
 mod impersonation;
+mod in_place;
 mod list;
 mod metrics;
 mod negotiate;

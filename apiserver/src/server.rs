@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::gather::Gather;
 use crate::identity::Peer;
+use crate::in_place::InPlace;
 use crate::settings::Callers;
 use crate::tls::FrontDoor;
 
@@ -93,7 +94,7 @@ async fn connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Arc::new(Peer::new(address, chain.to_vec()));
     let service = service_fn(move |request| Arc::clone(&app).handle(request, Arc::clone(&peer)));
-    let mut builder = Builder::new(TokioExecutor::new());
+    let mut builder = Builder::new(InPlace);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -21,6 +21,8 @@ use crate::tls::{ClientFiles, TlsError};
 
 pub use leases::{CountSource, LeaseCounting};
 use servers::Servers;
+#[cfg(test)]
+pub(crate) use session::{Effect, Session};
 
 /// How long open connections may go on after the end was asked for.
 const DRAIN: Duration = Duration::from_secs(20);

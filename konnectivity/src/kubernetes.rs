@@ -13,7 +13,7 @@ pub struct KubeError {
 }
 
 /// A client from a kubeconfig, or from a pod's own credentials.
-pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client, KubeError> {
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client, KubeError> {
     let from = match kubeconfig {
         Some(path) => path.display().to_string(),
         None => "the pod's service account".to_owned(),

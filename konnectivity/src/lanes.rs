@@ -19,6 +19,8 @@ use crate::packet::{MAX_DATA, Packet};
 pub(crate) const FIRST_WINDOW: i64 = 256 << 10;
 /// What it may have under way once its reader has shown that it keeps up.
 const LARGEST_WINDOW: i64 = 4 << 20;
+/// What the windows of all connections of a stream may grow by, together.
+const GROWTH_TOTAL: i64 = 64 << 20;
 /// What may wait for its turn before the local socket is left alone.
 const OUTBOX_BOUND: usize = 128 << 10;
 /// What may wait for a local reader when the peer knows no windows.
@@ -92,6 +94,7 @@ pub(crate) struct Lanes {
     control: VecDeque<Packet>,
     turns: VecDeque<i64>,
     inbox_total: usize,
+    growth: i64,
     lost: Option<String>,
     /// Told when there is something to send, or a congested reader has moved.
     pub(crate) pump: Option<Waker>,
@@ -106,6 +109,7 @@ impl Lanes {
             control: VecDeque::new(),
             turns: VecDeque::new(),
             inbox_total: 0,
+            growth: 0,
             lost: None,
             pump: None,
         }
@@ -145,6 +149,12 @@ impl Lanes {
         if self.lost.is_none() {
             self.control.push_back(packet);
             self.wake_pump();
+        }
+    }
+
+    fn remove(&mut self, id: i64) {
+        if let Some(lane) = self.lanes.remove(&id) {
+            self.growth -= lane.window - FIRST_WINDOW;
         }
     }
 
@@ -223,7 +233,7 @@ impl Lanes {
             lane.silence();
         }
         if !lane.held && (self.side == Side::Server || lane.said_farewell) {
-            self.lanes.remove(&id);
+            self.remove(id);
         }
         true
     }
@@ -281,7 +291,7 @@ impl Lanes {
                 continue;
             };
             if lane.said_farewell && !lane.held && self.side == Side::Agent {
-                self.lanes.remove(&id);
+                self.remove(id);
             } else {
                 self.enqueue(id);
             }
@@ -313,7 +323,10 @@ impl Lanes {
             lane.taken += data.len() as u64;
             lane.inbox_bytes -= data.len();
             self.inbox_total -= data.len();
-            let grant = lane.consume(data.len() as i64);
+            let may_grow = self.growth + lane.window <= GROWTH_TOTAL;
+            let before = lane.window;
+            let grant = lane.consume(data.len() as i64, may_grow);
+            self.growth += lane.window - before;
             if !extended {
                 self.wake_pump();
             } else if let Some(bytes) = grant {
@@ -400,7 +413,7 @@ impl Lanes {
             Side::Agent => lane.said_farewell,
         };
         if lost || answered {
-            self.lanes.remove(&id);
+            self.remove(id);
         } else {
             self.say(id, farewell);
         }
@@ -416,7 +429,7 @@ impl Lanes {
         for id in before.drain(..) {
             match self.lanes.get(&id) {
                 Some(lane) if !lane.held && lane.said_farewell => {
-                    self.lanes.remove(&id);
+                    self.remove(id);
                 }
                 Some(lane) if !lane.held => self.cut(id, "its data was not taken"),
                 _ => {}
@@ -455,7 +468,9 @@ impl Lane {
     }
 
     fn may_send(&self) -> bool {
-        !self.end_to_send && !self.end_sent && self.farewell.is_none() && !self.said_farewell
+        let said_all = self.end_to_send || self.end_sent;
+        let over = self.farewell.is_some() || self.said_farewell || self.closed.is_some();
+        !said_all && !over
     }
 
     fn drop_outbox(&mut self) {
@@ -512,13 +527,13 @@ impl Lane {
 
     // What to grant now that so much was taken. A reader with nothing left to take keeps up, and may
     // be sent more at a time.
-    fn consume(&mut self, bytes: i64) -> Option<i64> {
+    fn consume(&mut self, bytes: i64, may_grow: bool) -> Option<i64> {
         self.consumed += bytes;
         if self.consumed < self.window / 2 {
             return None;
         }
         let mut grant = std::mem::take(&mut self.consumed);
-        if self.inbox.is_empty() && self.window < LARGEST_WINDOW {
+        if may_grow && self.inbox.is_empty() && self.window < LARGEST_WINDOW {
             grant += self.window;
             self.window *= 2;
         }

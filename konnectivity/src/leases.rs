@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 pub(crate) const DURATION_SECONDS: i32 = 30;
 
 /// Labels as `a=b,c=d`.
-pub fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+pub(crate) fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, String> {
     text.split(',')
         .filter(|item| !item.is_empty())
         .map(|item| match item.split_once('=') {

@@ -10,6 +10,9 @@
 
 pub mod agent;
 pub mod dialer;
+#[cfg(test)]
+mod faults;
+pub mod flags;
 mod http2;
 mod kubernetes;
 mod lanes;
@@ -25,8 +28,6 @@ mod strategies;
 mod tls;
 mod wire_names;
 
-pub use kubernetes::{KubeError, client as kube_client};
-pub use leases::parse_labels;
 pub use listen::Listen;
-pub use strategies::{Identifiers, Strategy, UnknownStrategy};
-pub use tls::{ClientFiles, Policy, ServerFiles, TlsError, knows_suite};
+pub use strategies::Strategy;
+pub use tls::{ClientFiles, Policy, ServerFiles, TlsError};

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
 use crate::http2::{Stream, StreamError};
 use crate::lanes::{Inbound, Lanes};
-use crate::metrics::{Segment, Segments};
+use crate::metrics::{Held, Segment, Segments};
 use crate::packet::Packet;
 
 /// How long a reader may take nothing before its connection is cut for the others' sake. Only
@@ -88,7 +88,8 @@ impl Drop for Wire {
 }
 
 /// A connection whose reader is behind, and how far it was when it was last looked at.
-struct Stalled {
+struct Stalled<'a> {
+    _full: Held<'a>,
     id: i64,
     progress: u64,
     timer: Pin<Box<Sleep>>,
@@ -100,7 +101,7 @@ pub(crate) struct Link<'a, R> {
     lanes: &'a SharedLanes,
     segments: &'a Segments,
     receive: R,
-    stalled: Option<Stalled>,
+    stalled: Option<Stalled<'a>>,
     sweep: Interval,
     left: Vec<i64>,
 }
@@ -161,6 +162,7 @@ impl<R: FnMut(Packet) -> Option<i64>> Link<'_, R> {
             self.segments.count(Segment::In, &packet);
             if let Some(id) = (self.receive)(packet) {
                 self.stalled = Some(Stalled {
+                    _full: self.segments.full.hold(),
                     id,
                     progress: lock(self.lanes).progress(id),
                     timer: Box::pin(tokio::time::sleep(STALL_GRACE)),

@@ -120,6 +120,8 @@ pub(crate) struct Segments {
     names: [&'static str; 2],
     packets: [[Counter; NAMES.len()]; 2],
     errors: Labelled,
+    /// Streams that are not read because a connection on them is too slow.
+    pub(crate) full: Gauge,
 }
 
 impl Segments {
@@ -128,6 +130,7 @@ impl Segments {
             names,
             packets: Default::default(),
             errors: Labelled::default(),
+            full: Gauge::default(),
         }
     }
 
@@ -227,5 +230,75 @@ impl Page {
                 self.sample("stream_errors_total", labels, count);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: [&str; 18] = [
+        "dial_duration_seconds_bucket{le=\"0.005\"} 1",
+        "frontend_write_duration_seconds_count 0",
+        "connection_duration_seconds_sum 0",
+        "grpc_connections{service_method=\"Proxy\"} 1",
+        "grpc_connections{service_method=\"Connect\"} 0",
+        "http_connections 0",
+        "ready_backend_connections 2",
+        "ready_backends{proxy_strategy=\"destHost\"} 2",
+        "pending_backend_dials 0",
+        "established_connections 0",
+        "full_receive_channels{service_method=\"Connect\"} 0",
+        "dial_failure_count{reason=\"no_agent\"} 1",
+        "dial_failure_count{reason=\"frontend_close\"} 0",
+        "stream_packets_total{segment=\"to_agent\",packet_type=\"DRAIN\"} 1",
+        "stream_errors_total{segment=\"from_client\",code=\"Canceled\",packet_type=\"Unknown\"} 1",
+        "culled_leases_count 0",
+        "lease_list_total{http_status_code=\"403\",reason=\"Forbidden\"} 1",
+        "lease_delete_latency_seconds_count 0",
+    ];
+    const AGENT: [&str; 9] = [
+        "dial_duration_seconds_count 0",
+        "server_connection_failure_count{direction=\"to_server\"} 0",
+        "endpoint_dial_failure_total{reason=\"timeout\"} 1",
+        "open_server_connections 0",
+        "known_server_count 3",
+        "open_endpoint_connections 0",
+        "stream_packets_total{segment=\"to_agent\",packet_type=\"DATA\"} 0",
+        "lease_lists_total{http_response_code=\"200\",reason=\"\"} 1",
+        "lease_list_latency_seconds_count 0",
+    ];
+
+    fn contains(page: &str, prefix: &str, lines: &[&str]) {
+        for line in lines {
+            let line = format!("{prefix}{line}");
+            assert!(
+                page.lines().any(|l| l == line),
+                "{line} is missing in\n{page}"
+            );
+        }
+    }
+
+    #[test]
+    fn samples_have_upstreams_names() {
+        let server = ServerMetrics::default();
+        let _call = server.grpc(Method::Proxy).hold();
+        server.dialled(Duration::from_millis(2));
+        server.dial_failed(DialFailure::NoAgent);
+        server.agents.count(Segment::Out, &Packet::Drain);
+        server.clients.error(Segment::In, "Canceled");
+        server
+            .lease_lists
+            .add(&[("http_status_code", "403"), ("reason", "Forbidden")]);
+        let page = server.page(&[("destHost", 2), ("default", 3)]);
+        contains(&page, "konnectivity_network_proxy_server_", &SERVER);
+
+        let agent = AgentMetrics::default();
+        agent.dial_failed(DialFailed::Timeout);
+        agent.known_servers.set(3);
+        agent
+            .lease_lists
+            .add(&[("http_response_code", "200"), ("reason", "")]);
+        contains(&agent.page(), "konnectivity_network_proxy_agent_", &AGENT);
     }
 }

@@ -24,6 +24,8 @@ use crate::monitor;
 use crate::strategies::Strategy;
 use crate::tls::{Reloading, ServerFiles, TlsError};
 
+#[cfg(test)]
+pub(crate) use backend::{Backend, PendingDial};
 pub use leases::LeaseSettings;
 use registry::Registry;
 pub use tokens::TokenSettings;
@@ -273,10 +275,11 @@ fn bind_socket(path: &PathBuf, replace: bool) -> Result<UnixListener, ServerErro
         place: path.display().to_string(),
         source,
     };
-    if replace && let Err(error) = std::fs::remove_file(path) {
-        if error.kind() != io::ErrorKind::NotFound {
-            return Err(failed(error));
-        }
+    if replace
+        && let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(failed(error));
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
     let mode = std::fs::Permissions::from_mode(0o770);

@@ -1,7 +1,6 @@
 //! Which agent a destination is dialled through.
 
 use std::collections::HashSet;
-use std::str::FromStr;
 
 /// A way to find an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +15,7 @@ pub enum Strategy {
 
 impl Strategy {
     /// Upstream's name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Strategy::Default => "default",
             Strategy::DestHost => "destHost",
@@ -25,33 +24,30 @@ impl Strategy {
     }
 
     /// Reads a comma-separated list, in order; empty items are skipped.
-    pub fn parse_list(text: &str) -> Result<Vec<Strategy>, UnknownStrategy> {
+    pub(crate) fn parse_list(text: &str) -> Result<Vec<Strategy>, UnknownStrategy> {
         let items = text.split(',').filter(|item| !item.is_empty());
-        items.map(str::parse).collect()
+        items.map(Strategy::named).collect()
+    }
+
+    fn named(text: &str) -> Result<Strategy, UnknownStrategy> {
+        let all = [
+            Strategy::Default,
+            Strategy::DestHost,
+            Strategy::DefaultRoute,
+        ];
+        let found = all.into_iter().find(|strategy| strategy.name() == text);
+        found.ok_or_else(|| UnknownStrategy(text.to_owned()))
     }
 }
 
 /// A name that is no strategy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown proxy strategy: {0}; use default, destHost or defaultRoute")]
-pub struct UnknownStrategy(String);
-
-impl FromStr for Strategy {
-    type Err = UnknownStrategy;
-
-    fn from_str(text: &str) -> Result<Strategy, UnknownStrategy> {
-        match text {
-            "default" => Ok(Strategy::Default),
-            "destHost" => Ok(Strategy::DestHost),
-            "defaultRoute" => Ok(Strategy::DefaultRoute),
-            other => Err(UnknownStrategy(other.to_owned())),
-        }
-    }
-}
+pub(crate) struct UnknownStrategy(String);
 
 /// What an agent says it can reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identifiers {
+pub(crate) struct Identifiers {
     hosts: Vec<String>,
     cidrs: Vec<String>,
     default_route: bool,
@@ -62,7 +58,7 @@ const KEYS: [&str; 5] = ["ipv4", "ipv6", "host", "cidr", "default-route"];
 
 impl Identifiers {
     /// Reads the URL query an agent sends. Unknown keys are ignored, as upstream's server does.
-    pub fn parse(text: &str) -> Identifiers {
+    pub(crate) fn parse(text: &str) -> Identifiers {
         let mut found = Identifiers::default();
         let mut default_route_seen = false;
         for (key, value) in pairs(text) {
@@ -81,7 +77,7 @@ impl Identifiers {
     }
 
     /// The first key an agent may not have on its command line.
-    pub fn unknown_key(text: &str) -> Option<String> {
+    pub(crate) fn unknown_key(text: &str) -> Option<String> {
         pairs(text)
             .map(|(key, _)| key)
             .find(|key| !KEYS.contains(&key.as_str()))

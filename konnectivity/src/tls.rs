@@ -125,7 +125,7 @@ fn go_name(name: &str) -> String {
 }
 
 /// Whether Go's name of a suite is one we have.
-pub fn knows_suite(name: &str) -> bool {
+pub(crate) fn knows_suite(name: &str) -> bool {
     aws_lc_rs::ALL_CIPHER_SUITES
         .iter()
         .any(|suite| format!("{:?}", suite.suite()) == go_name(name))
@@ -231,6 +231,9 @@ impl ClientFiles {
         Ok(config)
     }
 }
+
+/// What TLS may hold on its way out: a whole batch of the connection above it.
+pub(crate) const OUT_BUFFER: Option<usize> = Some(128 << 10);
 
 /// What a handshake that takes too long is.
 pub(crate) fn too_slow() -> io::Error {

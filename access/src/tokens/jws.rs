@@ -94,8 +94,8 @@ impl<'t> Compact<'t> {
         })
     }
 
-    /// What the token claims before anybody checked; good for refusing it early and nothing else.
-    pub(crate) fn untrusted_payload(&self) -> &[u8] {
+    /// What the token claims. Before its signature was checked it is good for refusing it early, and nothing else.
+    pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }
 

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::claims::{Audience, LEEWAY, NumericDate, shifted};
 use super::jws::{self, Compact};
 use super::keys::{KeyError, PublicKey, SigningKey};
+use super::seen::Seen;
 use super::{Authenticated, CREDENTIAL_ID, Invalid, Objects, intersection, quoted};
 use crate::User;
 use claims::{Bound, Claims};
@@ -97,12 +98,14 @@ impl Issuer {
 }
 
 /// Checks tokens.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Authenticator {
     /// Issuers whose tokens are accepted; the first is the one that signs.
     pub issuers: Vec<String>,
     /// Keys that sign or have signed.
     pub keys: Vec<PublicKey>,
+    /// What these keys were found to have signed.
+    pub seen: Seen,
     /// Audiences of this API server.
     pub api_audiences: Vec<String>,
 }
@@ -167,11 +170,12 @@ impl Authenticator {
 
     fn signed_claims<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, Invalid> {
         let compact = Compact::parse(token).map_err(|why| Invalid::new(why.to_string()))?;
-        let payload = compact
-            .verified(&self.keys)
+        self.seen
+            .or_check(token, || compact.verified(&self.keys).map(|_| ()))
             .map_err(|why| Invalid::new(why.to_string()))?;
         // What serde found wrong would quote the claims.
-        serde_json::from_slice(payload).map_err(|_| Invalid::new("token claims are malformed"))
+        serde_json::from_slice(compact.payload())
+            .map_err(|_| Invalid::new("token claims are malformed"))
     }
 
     /// A token without audiences is a legacy one and for this API server only.

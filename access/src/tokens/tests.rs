@@ -35,6 +35,7 @@ fn credentials_without_audience_are_for_the_api_server_only() {
 
 fn authenticator() -> service_account::Authenticator {
     service_account::Authenticator {
+        seen: Default::default(),
         issuers: vec!["https://kyanite".into()],
         keys: vec![ec_key().public().clone()],
         api_audiences: vec!["https://kyanite".into()],

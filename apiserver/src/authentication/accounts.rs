@@ -117,6 +117,7 @@ fn read(settings: &ServiceAccounts) -> Result<Keys, Error> {
             extend: settings.extend_token_expiration,
         }),
         authenticator: Authenticator {
+            seen: Default::default(),
             issuers: settings.issuers.clone(),
             keys,
             api_audiences: settings.api_audiences.clone(),

@@ -31,10 +31,10 @@ pub(super) async fn run(
         return;
     };
     drop(session);
-    let _held = servers.metrics.endpoints.hold();
+    let held = servers.metrics.endpoints.hold();
     let since = Instant::now();
     let traffic = pump::run(&mut socket, wire, Side::Agent).await;
-    drop(socket);
+    drop((socket, held));
     servers.moved();
     tracing::debug!(
         address,

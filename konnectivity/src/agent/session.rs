@@ -1,6 +1,7 @@
 //! One server's stream as the agent sees it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +16,7 @@ const MAX_DIALS: usize = 4096;
 
 /// What the shell has to do about a packet.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     Nothing,
     /// Connect, and give the connection this id.
     Dial {
@@ -28,14 +29,14 @@ pub(super) enum Effect {
 }
 
 /// The state of a stream.
-pub(super) struct Session {
-    pub(super) lanes: SharedLanes,
+pub(crate) struct Session {
+    pub(crate) lanes: SharedLanes,
     dials: Mutex<HashMap<i64, Option<AbortHandle>>>,
     next_id: AtomicI64,
 }
 
 impl Session {
-    pub(super) fn new(peer_window: Option<i64>) -> Session {
+    pub(crate) fn new(peer_window: Option<i64>) -> Session {
         Session {
             lanes: Arc::new(Mutex::new(Lanes::new(Side::Agent, peer_window))),
             dials: Mutex::default(),
@@ -48,7 +49,7 @@ impl Session {
     }
 
     /// Judges a packet of the server.
-    pub(super) fn receive(&self, packet: Packet) -> Effect {
+    pub(crate) fn receive(&self, packet: Packet) -> Effect {
         match packet {
             Packet::DialRequest {
                 random, address, ..
@@ -86,38 +87,48 @@ impl Session {
     fn asked(&self, random: i64, address: String) -> Effect {
         // As upstream: a dial that fails has used its number up.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut dials = self.dials();
-        let refused = if dials.len() >= MAX_DIALS {
-            "too many dials are under way"
-        } else if dials.contains_key(&random) {
-            "a dial with this id is already under way"
-        } else {
-            dials.insert(random, None);
-            return Effect::Dial {
-                random,
-                id,
-                address,
-            };
+        let refused = match self.note(random) {
+            Ok(()) => {
+                return Effect::Dial {
+                    random,
+                    id,
+                    address,
+                };
+            }
+            Err(refused) => refused,
         };
-        drop(dials);
         self.failed(random, refused.to_owned());
         Effect::Nothing
     }
 
+    fn note(&self, random: i64) -> Result<(), &'static str> {
+        let mut dials = self.dials();
+        if dials.len() >= MAX_DIALS {
+            return Err("too many dials are under way");
+        }
+        match dials.entry(random) {
+            Entry::Occupied(_) => Err("a dial with this id is already under way"),
+            Entry::Vacant(place) => {
+                place.insert(None);
+                Ok(())
+            }
+        }
+    }
+
     /// The task of a dial, for the case that the server changes its mind.
-    pub(super) fn dialling(&self, random: i64, task: AbortHandle) {
+    pub(crate) fn dialling(&self, random: i64, task: AbortHandle) {
         if let Some(dial) = self.dials().get_mut(&random) {
             *dial = Some(task);
         }
     }
 
     /// Whether a dial that has come to an end is still wanted.
-    pub(super) fn finished(&self, random: i64) -> bool {
+    pub(crate) fn finished(&self, random: i64) -> bool {
         self.dials().remove(&random).is_some()
     }
 
     /// Tells the server that a dial came to nothing.
-    pub(super) fn failed(&self, random: i64, error: String) {
+    pub(crate) fn failed(&self, random: i64, error: String) {
         lock(&self.lanes).control(Packet::DialResponse {
             random,
             id: 0,
@@ -126,7 +137,7 @@ impl Session {
     }
 
     /// The stream is over.
-    pub(super) fn lose(&self) {
+    pub(crate) fn lose(&self) {
         for (_, dial) in self.dials().drain() {
             if let Some(dial) = dial {
                 dial.abort();
@@ -140,6 +151,14 @@ fn unknown(id: i64, error: &str) -> Packet {
     Packet::CloseResponse {
         id,
         error: error.to_owned(),
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// Whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dials().is_empty() && lock(&self.lanes).len() == 0
     }
 }
 

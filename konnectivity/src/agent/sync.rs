@@ -65,6 +65,7 @@ pub(super) async fn run(context: Context, mut ended: watch::Receiver<bool>) {
             }
             Err(error) => {
                 tracing::warn!(error, "no connection to the server");
+                context.servers.metrics.server_failed(Direction::ToServer);
                 let wait = back_off;
                 back_off = back_off
                     .mul_f64(BACK_OFF)
@@ -137,10 +138,10 @@ impl Context {
         socket
             .set_nodelay(true)
             .map_err(|error| self.unreachable(&error))?;
-        TlsConnector::from(Arc::new(tls))
-            .connect(name, socket)
-            .await
-            .map_err(|error| self.unreachable(&error))
+        let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
+        let mut socket = handshake.await.map_err(|error| self.unreachable(&error))?;
+        socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);
+        Ok(socket)
     }
 
     fn unreachable(&self, error: &std::io::Error) -> String {

@@ -72,7 +72,8 @@ pub(super) struct StreamState {
     pending: VecDeque<Bytes>,
     /// Bytes that wait for a window or the socket.
     pub(super) pending_bytes: usize,
-    end: Option<End>,
+    /// The block that follows everything queued and ends the stream.
+    trailers: Option<Vec<u8>>,
     in_ready: bool,
     pub(super) sent_headers: bool,
     local_closed: bool,
@@ -80,14 +81,6 @@ pub(super) struct StreamState {
     abandoned: bool,
     pub(super) reader: Option<Waker>,
     pub(super) writer: Option<Waker>,
-}
-
-#[derive(Debug)]
-enum End {
-    /// The client's end: an empty DATA frame.
-    HalfClose,
-    /// The server's: a header block with the status.
-    Trailers(Vec<u8>),
 }
 
 impl StreamState {
@@ -108,7 +101,7 @@ impl StreamState {
 
     fn wants_to_send(&self) -> bool {
         !self.local_closed
-            && (self.end.is_some() && self.pending.is_empty()
+            && (self.trailers.is_some() && self.pending.is_empty()
                 || self.pending_bytes > 0 && self.send_window > 0)
     }
 }
@@ -269,7 +262,7 @@ impl Core {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        if stream.local_closed || stream.end.is_some() {
+        if stream.local_closed || stream.trailers.is_some() {
             return;
         }
         for piece in pieces {
@@ -282,18 +275,15 @@ impl Core {
         self.nudge();
     }
 
-    /// Ends our direction once everything queued is sent: with trailers as a server.
-    pub(super) fn end(&mut self, id: u32, trailers: Option<&[(&str, &[u8])]>) {
+    /// Ends the stream with trailers, once everything queued is sent.
+    pub(super) fn end(&mut self, id: u32, trailers: &[(&str, &[u8])]) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        if stream.local_closed || stream.end.is_some() {
+        if stream.local_closed || stream.trailers.is_some() {
             return;
         }
-        stream.end = Some(match trailers {
-            Some(fields) => End::Trailers(hpack::encode(fields.iter().copied())),
-            None => End::HalfClose,
-        });
+        stream.trailers = Some(hpack::encode(trailers.iter().copied()));
         self.make_ready(id);
         self.nudge();
     }
@@ -339,7 +329,7 @@ impl Core {
                 put_data(&mut self.out, id, stream, amount);
                 self.send_window -= amount as i64;
             }
-            if stream.pending.is_empty() && stream.end.is_some() {
+            if stream.pending.is_empty() && stream.trailers.is_some() {
                 self.put_end(id);
             } else {
                 self.make_ready(id);
@@ -352,20 +342,14 @@ impl Core {
             return;
         };
         let peer_open = stream.ended.is_none();
-        match stream.end.take() {
-            Some(End::Trailers(block)) => {
-                frame::put_headers(&mut self.out, id, &block, true, self.peer_frame);
-                // The answer is complete; what the client still sends is not wanted (RFC 9113, 8.1).
-                if peer_open {
-                    self.put_reset(id, Code::NoError);
-                }
+        if let Some(block) = stream.trailers.take() {
+            frame::put_headers(&mut self.out, id, &block, true, self.peer_frame);
+            // The answer is complete; what the client still sends is not wanted (RFC 9113, 8.1).
+            if peer_open {
+                self.put_reset(id, Code::NoError);
             }
-            Some(End::HalfClose) => {
-                frame::put(&mut self.out, frame::DATA, frame::END_STREAM, id, &[]);
-            }
-            None => return,
+            self.close_local(id);
         }
-        self.close_local(id);
     }
 
     fn close_local(&mut self, id: u32) {
@@ -393,8 +377,8 @@ impl Core {
         stream.inbox.clear();
         // A server that has sent its trailers has said all there is to say.
         let done = stream.local_closed && (self.role == Role::Server || stream.ended.is_some());
-        let trailers_follow = matches!(stream.end, Some(End::Trailers(_)));
-        if trailers_follow && !matches!(stream.ended, Some(Err(_))) && self.lost.is_none() {
+        if stream.trailers.is_some() && !matches!(stream.ended, Some(Err(_))) && self.lost.is_none()
+        {
             return;
         }
         if !done && self.lost.is_none() {

@@ -253,11 +253,6 @@ impl Stream {
         lock(&self.shared).respond(self.id, &fields);
     }
 
-    /// Ends the client's direction.
-    pub(crate) fn half_close(&self) {
-        lock(&self.shared).end(self.id, None);
-    }
-
     /// Ends the call with a status, after everything that was sent.
     pub(crate) fn finish(self, result: Result<(), &str>) {
         match result {
@@ -278,7 +273,7 @@ impl Stream {
         let mut fields: Vec<(&str, &[u8])> = if started { Vec::new() } else { START.to_vec() };
         fields.push(("grpc-status", status.as_bytes()));
         fields.push(("grpc-message", text.as_bytes()));
-        core.end(self.id, Some(&fields));
+        core.end(self.id, &fields);
     }
 }
 

@@ -52,7 +52,6 @@ pub(crate) struct ServerMetrics {
     pub(crate) http: Gauge,
     pub(crate) pending: Gauge,
     pub(crate) established: Gauge,
-    full: [Gauge; 2],
     dial_failures: [Counter; 7],
     pub(crate) culled_leases: Counter,
     pub(crate) lease_deletes: Labelled,
@@ -73,7 +72,6 @@ impl Default for ServerMetrics {
             http: Gauge::default(),
             pending: Gauge::default(),
             established: Gauge::default(),
-            full: Default::default(),
             dial_failures: Default::default(),
             culled_leases: Counter::default(),
             lease_deletes: Labelled::default(),
@@ -87,10 +85,6 @@ impl Default for ServerMetrics {
 impl ServerMetrics {
     pub(crate) fn grpc(&self, method: Method) -> &Gauge {
         &self.grpc[method as usize]
-    }
-
-    pub(crate) fn full(&self, method: Method) -> &Gauge {
-        &self.full[method as usize]
     }
 
     pub(crate) fn dial_failed(&self, why: DialFailure) {
@@ -138,12 +132,17 @@ impl ServerMetrics {
     }
 
     fn gauges(&self, page: &mut Page, ready: &[(&'static str, usize)]) {
+        let full = [&self.clients.full, &self.agents.full];
         for (name, help, gauges) in [
-            ("grpc_connections", "Open gRPC calls by method.", &self.grpc),
+            (
+                "grpc_connections",
+                "Open gRPC calls by method.",
+                self.grpc.each_ref(),
+            ),
             (
                 "full_receive_channels",
                 "Streams that wait for a slow reader, by method.",
-                &self.full,
+                full,
             ),
         ] {
             page.family(name, "gauge", help);

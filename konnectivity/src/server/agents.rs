@@ -37,11 +37,12 @@ pub(super) async fn accept(
 
 async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let handshake = acceptor.accept(socket);
-    let socket = match tokio::time::timeout(GREETING_TIMEOUT, handshake).await {
+    let mut socket = match tokio::time::timeout(GREETING_TIMEOUT, handshake).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(error)) => return refused("agent", &error),
         Err(_) => return refused("agent", &crate::tls::too_slow()),
     };
+    socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);
     let connection = Connection::server(socket, TUNING).keepalive(shared.keepalive);
     http2::serve(connection, |stream| agent(stream, Arc::clone(&shared))).await;
 }

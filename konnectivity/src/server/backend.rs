@@ -159,7 +159,9 @@ impl Backend {
             Err(DialError::Endpoint(error))
         };
         // If nobody waits any more, the connection is dropped here and so closed.
-        let _ = answer.send(result);
+        if answer.send(result).is_err() {
+            self.metrics.dial_failed(DialFailure::SendResponse);
+        }
     }
 
     /// The stream is over: everybody who waits or talks is told at once.
@@ -218,6 +220,22 @@ impl Drop for PendingDial {
             let random = self.random;
             lock(&self.backend.lanes).control(Packet::DialClose { random });
         }
+    }
+}
+
+#[cfg(test)]
+impl PendingDial {
+    /// The answer, if it is there.
+    pub(crate) fn try_answer(&mut self) -> Option<Result<Wire, DialError>> {
+        self.waiting.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+impl Backend {
+    /// Whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending().dials.is_empty() && lock(&self.lanes).len() == 0
     }
 }
 

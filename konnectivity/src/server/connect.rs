@@ -60,13 +60,16 @@ async fn open(
     shared: &Shared,
 ) -> io::Result<Result<(Wire, String), Refusal>> {
     let reading = Box::pin(read_head(socket));
-    let (head, early) = tokio::time::timeout(GREETING_TIMEOUT, reading).await??;
+    let (head, mut early) = tokio::time::timeout(GREETING_TIMEOUT, reading).await??;
     let address = match target(&head) {
         Ok(address) => address,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let dialled = match shared.dial(random_id(), "tcp", &address) {
-        Ok((mut pending, _)) => Box::pin(shared.answer(&mut pending)).await,
+        Ok((mut pending, _)) => {
+            let answer = Box::pin(shared.answer(&mut pending));
+            wait(socket, answer, &mut early).await?
+        }
         Err(error) => Err(error),
     };
     let wire = match dialled {
@@ -78,8 +81,30 @@ async fn open(
         .write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n")
         .await?;
     socket.flush().await?;
-    wire.send(early);
+    // A copy, so that an idle connection does not keep the whole buffer.
+    wire.send(Bytes::copy_from_slice(&early));
     Ok(Ok((wire, address)))
+}
+
+// Waits for the answer and keeps what the client says meanwhile; ends when the client is gone.
+async fn wait<T>(
+    socket: &mut impl Local,
+    mut answer: impl Future<Output = T> + Unpin,
+    early: &mut BytesMut,
+) -> io::Result<T> {
+    let mut open = true;
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answer => return Ok(answer),
+            read = socket.read_buf(early), if open && early.len() < MAX_HEAD => {
+                open = read? > 0;
+                if !open && socket.peer_gone() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        }
+    }
 }
 
 // As upstream's: not negative.
@@ -87,17 +112,15 @@ fn random_id() -> i64 {
     rand::random::<i64>() & i64::MAX
 }
 
-async fn read_head(socket: &mut impl Local) -> io::Result<(Bytes, Bytes)> {
+async fn read_head(socket: &mut impl Local) -> io::Result<(Bytes, BytesMut)> {
     let mut buffer = BytesMut::with_capacity(512);
     loop {
         if socket.read_buf(&mut buffer).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
-            // Copies, so that an idle connection does not keep the whole buffer.
-            let early = Bytes::copy_from_slice(&buffer[end + 4..]);
-            buffer.truncate(end);
-            return Ok((buffer.freeze(), early));
+            let head = buffer.split_to(end + 4).freeze();
+            return Ok((head, buffer));
         }
         if buffer.len() > MAX_HEAD {
             return Err(io::Error::other("a request's header has no end"));

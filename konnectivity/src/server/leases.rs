@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use tokio::sync::watch;
 
 use crate::kubernetes::outcome;
@@ -79,17 +79,20 @@ struct Keeper {
 }
 
 impl Keeper {
+    // Read, then create or replace: what the roles of upstream's manifests allow.
     async fn renew(&self) -> kube::Result<()> {
         let name = name(&self.server_id);
-        let old = self.api.get_opt(&name).await?;
-        let acquired = old
-            .and_then(|lease| lease.spec)
-            .and_then(|spec| spec.acquire_time);
-        let lease = lease(&self.server_id, &self.labels, acquired, Timestamp::now());
-        let params = PatchParams::apply("konnectivity-server").force();
-        self.api
-            .patch(&name, &params, &Patch::Apply(&lease))
-            .await?;
+        let fresh = |acquired| lease(&self.server_id, &self.labels, acquired, Timestamp::now());
+        let params = PostParams::default();
+        match self.api.get_opt(&name).await? {
+            None => self.api.create(&params, &fresh(None)).await?,
+            Some(old) => {
+                let acquired = old.spec.and_then(|spec| spec.acquire_time);
+                let mut renewed = fresh(acquired);
+                renewed.metadata.resource_version = old.metadata.resource_version;
+                self.api.replace(&name, &params, &renewed).await?
+            }
+        };
         Ok(())
     }
 

@@ -35,7 +35,9 @@ pub(crate) async fn echo() -> SocketAddr {
 /// Reads everything, and then says how much that was.
 pub(crate) async fn count_to_the_end() -> SocketAddr {
     listen(|mut socket| async move {
-        let count = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await.unwrap_or(0);
+        let count = tokio::io::copy(&mut socket, &mut tokio::io::sink())
+            .await
+            .unwrap_or(0);
         let _ = socket.write_u64(count).await;
     })
     .await
@@ -90,4 +92,19 @@ pub(crate) async fn greeter() -> SocketAddr {
 pub(crate) async fn nobody() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
+}
+
+/// A page over HTTP.
+pub(crate) async fn page() -> SocketAddr {
+    listen(|mut socket| async move {
+        let mut request = vec![0; 4096];
+        let _ = socket.read(&mut request).await;
+        let body = "a page of the destination";
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let _ = socket.write_all(answer.as_bytes()).await;
+    })
+    .await
 }

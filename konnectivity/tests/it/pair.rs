@@ -24,8 +24,12 @@ pub(crate) enum Front {
     ConnectTcp,
 }
 
-pub(crate) const FRONTS: [Front; 4] =
-    [Front::GrpcUds, Front::GrpcTcp, Front::ConnectUds, Front::ConnectTcp];
+pub(crate) const FRONTS: [Front; 4] = [
+    Front::GrpcUds,
+    Front::GrpcTcp,
+    Front::ConnectUds,
+    Front::ConnectTcp,
+];
 
 /// A process's worth of something that stops when told.
 pub(crate) struct Running {
@@ -91,7 +95,9 @@ fn files(pki: &Pki) -> ServerFiles {
 
 fn proxy(pki: &Pki, port: u16) -> TcpProxy {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&pki.ca).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_file(&pki.ca).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -116,10 +122,7 @@ impl Pair {
         let socket: PathBuf = dir.path().join("socket");
         let port = free_port();
         let tcp = FrontEnd::Tcp {
-            listen: Listen {
-                port,
-                ..loopback()
-            },
+            listen: Listen { port, ..loopback() },
             tls: files(&pki),
         };
         let uds = FrontEnd::Uds {
@@ -210,5 +213,7 @@ pub(crate) async fn eventually<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -
         }
     };
     let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, tries).await.expect("it did not happen in time")
+    tokio::time::timeout(limit, tries)
+        .await
+        .expect("it did not happen in time")
 }

@@ -18,7 +18,10 @@ impl Pki {
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
         let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+        let leaf = CertificateParams::new(names)
+            .unwrap()
+            .signed_by(&key, &authority)
+            .unwrap();
         let write = |kind: &str, text: String| {
             let path = dir.join(format!("{name}-{kind}.pem"));
             std::fs::write(&path, text).unwrap();

@@ -12,7 +12,9 @@ use crate::pair::{FRONTS, Front, Pair, eventually, start_agent};
 const SIZE: usize = 8 << 20;
 
 fn noise(size: usize) -> Vec<u8> {
-    (0..size as u64).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect()
+    (0..size as u64)
+        .map(|i| (i.wrapping_mul(0x9E37_79B9) >> 13) as u8)
+        .collect()
 }
 
 #[tokio::test]
@@ -30,7 +32,12 @@ async fn a_tunnel_carries_bytes_both_ways() {
         let mut got = Vec::new();
         let reading = async { read.read_to_end(&mut got).await.unwrap() };
         tokio::join!(writing, reading);
-        assert!(got == sent, "{front:?}: {} of {} bytes", got.len(), sent.len());
+        assert!(
+            got == sent,
+            "{front:?}: {} of {} bytes",
+            got.len(),
+            sent.len()
+        );
     }
 }
 
@@ -82,10 +89,16 @@ async fn a_refused_dial_says_why() {
     for front in FRONTS {
         let pair = Pair::start(front).await;
         drop(pair.dial(echo).await);
-        let error = dial(&pair.via, &nobody.to_string()).await.unwrap_err().to_string();
+        let error = dial(&pair.via, &nobody.to_string())
+            .await
+            .unwrap_err()
+            .to_string();
         let expected = format!("dial tcp {nobody}: connect: connection refused");
         assert!(error.contains(&expected), "{front:?}: {error}");
-        let error = dial(&pair.via, "nowhere.invalid:1").await.unwrap_err().to_string();
+        let error = dial(&pair.via, "nowhere.invalid:1")
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("no such host"), "{front:?}: {error}");
     }
 }
@@ -101,13 +114,18 @@ async fn a_stalled_tunnel_delays_no_other() {
         let stuffing = noise(64 << 20);
         // It takes some megabytes, and then no more.
         let stuffed = stalled.write_all(&stuffing);
-        assert!(tokio::time::timeout(Duration::from_secs(1), stuffed).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), stuffed)
+                .await
+                .is_err()
+        );
         let _unread = pair.dial(fountain).await;
         let mut other = pair.dial(echo).await;
         for _ in 0..100 {
             other.write_all(b"ping").await.unwrap();
             let mut answer = [0; 4];
-            let answered = tokio::time::timeout(Duration::from_secs(5), other.read_exact(&mut answer));
+            let answered =
+                tokio::time::timeout(Duration::from_secs(5), other.read_exact(&mut answer));
             answered.await.expect("others wait").unwrap();
         }
     }

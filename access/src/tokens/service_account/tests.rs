@@ -48,6 +48,7 @@ fn token(binding: Binding) -> String {
 
 fn authenticator() -> Authenticator {
     Authenticator {
+        seen: Default::default(),
         issuers: vec![ISSUER.into()],
         keys: vec![rsa_key().public().clone(), ec_key().public().clone()],
         api_audiences: vec![ISSUER.into()],

@@ -217,10 +217,8 @@ impl Core {
             .decoder
             .decode(block, MAX_HEADERS)
             .map_err(|error| fault(Code::Compression, error.to_string()))?;
-        if !self.streams.contains_key(&head.stream) {
-            if !self.accept(head.stream)? {
-                return Ok(());
-            }
+        if !self.streams.contains_key(&head.stream) && !self.accept(head.stream)? {
+            return Ok(());
         }
         let Some(stream) = self.streams.get_mut(&head.stream) else {
             return Ok(());
@@ -252,7 +250,7 @@ impl Core {
                 false => Err(fault(Code::Protocol, "a server may not open streams")),
             };
         }
-        if id % 2 == 0 {
+        if id.is_multiple_of(2) {
             return Err(fault(Code::Protocol, "a client's stream has an odd number"));
         }
         if id <= self.highest_peer_id {
