@@ -44,69 +44,59 @@ fn duration(text: &str) -> std::result::Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| wrong())
 }
 
-impl ServerFlags {
-    /// What the server is told; asks for a way to the API server where it needs one.
-    pub async fn config(self) -> Result<ServerConfig> {
-        server_config(self).await
-    }
-}
-
-impl AgentFlags {
-    /// What the agent is told; asks for a way to the API server where it needs one.
-    pub async fn config(self) -> Result<AgentConfig> {
-        agent_config(self).await
-    }
-}
-
 fn random_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-async fn server_config(flags: ServerFlags) -> Result<ServerConfig> {
-    let front = front_end(&flags)?;
-    let strategies = Strategy::parse_list(&flags.proxy_strategies)
-        .map_err(|e| usage(format!("invalid proxy strategies: {e}")))?;
-    if strategies.is_empty() {
-        return Err(usage("ProxyStrategies cannot be empty"));
+impl ServerFlags {
+    /// What the server is told; asks for a way to the API server where it needs one.
+    pub async fn config(self) -> Result<ServerConfig> {
+        let flags = self;
+        let front = front_end(&flags)?;
+        let strategies = Strategy::parse_list(&flags.proxy_strategies)
+            .map_err(|e| usage(format!("invalid proxy strategies: {e}")))?;
+        if strategies.is_empty() {
+            return Err(usage("ProxyStrategies cannot be empty"));
+        }
+        let agent_tls = ServerFiles {
+            cert: flags.cluster_cert.clone(),
+            key: flags.cluster_key.clone(),
+            client_ca: flags.cluster_ca_cert.clone(),
+            policy: policy(&flags)?,
+        };
+        let tokens = tokens(&flags)?;
+        let labels = crate::leases::parse_labels(&flags.lease_label)
+            .map_err(|e| usage(format!("--lease-label cannot be read: {e}")))?;
+        let mut settings = (None, None);
+        if tokens.is_some() || flags.enable_lease_controller {
+            let client = kubernetes::client(flags.kubeconfig.as_deref()).await?;
+            settings.0 = tokens.map(|tokens| tokens(client.clone()));
+            settings.1 = flags.enable_lease_controller.then(|| LeaseSettings {
+                client,
+                namespace: flags.lease_namespace.clone(),
+                labels,
+            });
+        }
+        Ok(ServerConfig {
+            server_id: flags.server_id.unwrap_or_else(random_id),
+            server_count: flags.server_count,
+            mode: match flags.mode {
+                args::Mode::Grpc => Mode::Grpc,
+                args::Mode::HttpConnect => Mode::HttpConnect,
+            },
+            front,
+            agents: listen(&flags.agent_bind_address, flags.agent_port),
+            agent_tls,
+            health: Some(listen(&flags.health_bind_address, flags.health_port)),
+            admin: Some(listen(&flags.admin_bind_address, flags.admin_port)),
+            strategies,
+            keepalive: flags.keepalive_time,
+            dial_timeout: Some(flags.backend_dial_timeout).filter(|limit| !limit.is_zero()),
+            graceful: flags.graceful_shutdown_timeout,
+            tokens: settings.0,
+            leases: settings.1,
+        })
     }
-    let agent_tls = ServerFiles {
-        cert: flags.cluster_cert.clone(),
-        key: flags.cluster_key.clone(),
-        client_ca: flags.cluster_ca_cert.clone(),
-        policy: policy(&flags)?,
-    };
-    let tokens = tokens(&flags)?;
-    let labels = crate::leases::parse_labels(&flags.lease_label)
-        .map_err(|e| usage(format!("--lease-label cannot be read: {e}")))?;
-    let mut settings = (None, None);
-    if tokens.is_some() || flags.enable_lease_controller {
-        let client = kubernetes::client(flags.kubeconfig.as_deref()).await?;
-        settings.0 = tokens.map(|tokens| tokens(client.clone()));
-        settings.1 = flags.enable_lease_controller.then(|| LeaseSettings {
-            client,
-            namespace: flags.lease_namespace.clone(),
-            labels,
-        });
-    }
-    Ok(ServerConfig {
-        server_id: flags.server_id.unwrap_or_else(random_id),
-        server_count: flags.server_count,
-        mode: match flags.mode {
-            args::Mode::Grpc => Mode::Grpc,
-            args::Mode::HttpConnect => Mode::HttpConnect,
-        },
-        front,
-        agents: listen(&flags.agent_bind_address, flags.agent_port),
-        agent_tls,
-        health: Some(listen(&flags.health_bind_address, flags.health_port)),
-        admin: Some(listen(&flags.admin_bind_address, flags.admin_port)),
-        strategies,
-        keepalive: flags.keepalive_time,
-        dial_timeout: Some(flags.backend_dial_timeout).filter(|limit| !limit.is_zero()),
-        graceful: flags.graceful_shutdown_timeout,
-        tokens: settings.0,
-        leases: settings.1,
-    })
 }
 
 fn listen(host: &str, port: u16) -> Listen {
@@ -194,51 +184,58 @@ fn tokens(flags: &ServerFlags) -> Result<Option<WithClient>> {
     })))
 }
 
-async fn agent_config(flags: AgentFlags) -> Result<AgentConfig> {
-    if let Some(key) = Identifiers::unknown_key(&flags.agent_identifiers) {
-        return Err(usage(format!("unknown address type: {key}")));
-    }
-    if flags.sync_interval > flags.sync_interval_cap {
-        return Err(usage(format!(
-            "sync interval {:?} must be less than sync interval cap {:?}",
-            flags.sync_interval, flags.sync_interval_cap
-        )));
-    }
-    let leases = if flags.count_server_leases {
-        Some(LeaseCounting {
-            client: kubernetes::client(flags.kubeconfig.as_deref()).await?,
-            namespace: flags.lease_namespace,
-            selector: flags.lease_label_selector,
-            source: match flags.server_count_source {
-                args::CountSource::Default => CountSource::Leases,
-                args::CountSource::Max => CountSource::Max,
+impl AgentFlags {
+    /// What the agent is told; asks for a way to the API server where it needs one.
+    pub async fn config(self) -> Result<AgentConfig> {
+        let flags = self;
+        if let Some(key) = Identifiers::unknown_key(&flags.agent_identifiers) {
+            return Err(usage(format!("unknown address type: {key}")));
+        }
+        if flags.sync_interval.is_zero() {
+            return Err(usage("sync interval must be greater than 0"));
+        }
+        if flags.sync_interval > flags.sync_interval_cap {
+            return Err(usage(format!(
+                "sync interval {:?} must be less than sync interval cap {:?}",
+                flags.sync_interval, flags.sync_interval_cap
+            )));
+        }
+        let leases = if flags.count_server_leases {
+            Some(LeaseCounting {
+                client: kubernetes::client(flags.kubeconfig.as_deref()).await?,
+                namespace: flags.lease_namespace,
+                selector: flags.lease_label_selector,
+                source: match flags.server_count_source {
+                    args::CountSource::Default => CountSource::Leases,
+                    args::CountSource::Max => CountSource::Max,
+                },
+            })
+        } else {
+            None
+        };
+        if let Some(path) = &flags.service_account_token_path {
+            readable(path)?;
+        }
+        Ok(AgentConfig {
+            agent_id: flags.agent_id.unwrap_or_else(random_id),
+            identifiers: flags.agent_identifiers,
+            server_host: flags.proxy_server_host,
+            server_port: flags.proxy_server_port,
+            tls: ClientFiles {
+                ca: flags.ca_cert,
+                identity: flags.agent_cert.zip(flags.agent_key),
+                alpn: flags.alpn_proto,
             },
+            token: flags.service_account_token_path,
+            health: Some(listen(&flags.health_server_host, flags.health_server_port)),
+            admin: Some(listen(&flags.admin_bind_address, flags.admin_server_port)),
+            sync_interval: flags.sync_interval,
+            sync_interval_cap: flags.sync_interval_cap,
+            sync_forever: flags.sync_forever,
+            keepalive: flags.keepalive_time,
+            leases,
         })
-    } else {
-        None
-    };
-    if let Some(path) = &flags.service_account_token_path {
-        readable(path)?;
     }
-    Ok(AgentConfig {
-        agent_id: flags.agent_id.unwrap_or_else(random_id),
-        identifiers: flags.agent_identifiers,
-        server_host: flags.proxy_server_host,
-        server_port: flags.proxy_server_port,
-        tls: ClientFiles {
-            ca: flags.ca_cert,
-            identity: flags.agent_cert.zip(flags.agent_key),
-            alpn: flags.alpn_proto,
-        },
-        token: flags.service_account_token_path,
-        health: Some(listen(&flags.health_server_host, flags.health_server_port)),
-        admin: Some(listen(&flags.admin_bind_address, flags.admin_server_port)),
-        sync_interval: flags.sync_interval,
-        sync_interval_cap: flags.sync_interval_cap,
-        sync_forever: flags.sync_forever,
-        keepalive: flags.keepalive_time,
-        leases,
-    })
 }
 
 // Upstream looks at the start whether files are there.

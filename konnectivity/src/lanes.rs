@@ -30,6 +30,9 @@ const LEGACY_TOTAL: usize = 64 << 20;
 /// A connection that holds less than this is never the one in the way.
 const LEGACY_SMALL: usize = 1 << 20;
 
+/// Answers that may wait for a peer that does not read; beyond it, the peer is not read either.
+const CONTROL_BOUND: usize = 1 << 16;
+
 /// Which end of the stream this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -96,8 +99,10 @@ pub(crate) struct Lanes {
     inbox_total: usize,
     growth: i64,
     lost: Option<String>,
-    /// Told when there is something to send, or a congested reader has moved.
+    /// Told when there is something to send.
     pub(crate) pump: Option<Waker>,
+    /// Whether it also waits for a congested reader to move.
+    pub(crate) stalled: bool,
 }
 
 impl Lanes {
@@ -112,6 +117,7 @@ impl Lanes {
             growth: 0,
             lost: None,
             pump: None,
+            stalled: false,
         }
     }
 
@@ -150,6 +156,11 @@ impl Lanes {
             self.control.push_back(packet);
             self.wake_pump();
         }
+    }
+
+    /// Whether a peer that does not read has been sent too much already.
+    pub(crate) fn flooded(&self) -> bool {
+        self.control.len() > CONTROL_BOUND
     }
 
     fn remove(&mut self, id: i64) {
@@ -327,9 +338,10 @@ impl Lanes {
             let before = lane.window;
             let grant = lane.consume(data.len() as i64, may_grow);
             self.growth += lane.window - before;
-            if !extended {
+            if self.stalled {
                 self.wake_pump();
-            } else if let Some(bytes) = grant {
+            }
+            if extended && let Some(bytes) = grant {
                 self.control(Packet::Credit { id, bytes });
             }
             return Poll::Ready(Inbound::Data(data));
@@ -417,7 +429,7 @@ impl Lanes {
         } else {
             self.say(id, farewell);
         }
-        if !self.extended() {
+        if self.stalled {
             self.wake_pump();
         }
     }

@@ -134,16 +134,22 @@ impl<R: FnMut(Packet) -> Option<i64>> Link<'_, R> {
             lock(self.lanes).sweep(&mut self.left);
         }
         lock(self.lanes).pump = Some(cx.waker().clone());
-        if let Poll::Ready(end) = self.poll_receive(cx) {
-            return Poll::Ready(end);
+        loop {
+            if let Poll::Ready(end) = self.poll_receive(cx) {
+                return Poll::Ready(end);
+            }
+            let flooded = lock(self.lanes).flooded();
+            self.poll_send(cx);
+            // What is still too much waits for the stream, which wakes us.
+            if !flooded || lock(self.lanes).flooded() {
+                return Poll::Pending;
+            }
         }
-        self.poll_send(cx);
-        Poll::Pending
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         for _ in 0..TURN {
-            if self.poll_stalled(cx).is_pending() {
+            if self.poll_stalled(cx).is_pending() || lock(self.lanes).flooded() {
                 return Poll::Pending;
             }
             let message = match self.stream.poll_message(cx) {
@@ -178,7 +184,8 @@ impl<R: FnMut(Packet) -> Option<i64>> Link<'_, R> {
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(stalled) = &mut self.stalled {
             let mut lanes = lock(self.lanes);
-            if !lanes.congested(stalled.id) {
+            lanes.stalled = lanes.congested(stalled.id);
+            if !lanes.stalled {
                 self.stalled = None;
                 break;
             }

@@ -183,6 +183,14 @@ impl Page {
         self.sample(name, "", value);
     }
 
+    /// Counters that differ in one label.
+    fn counters(&mut self, name: &str, help: &str, label: (&str, &[&str]), counts: &[Counter]) {
+        self.family(name, "counter", help);
+        for (value, count) in label.1.iter().zip(counts) {
+            self.sample(name, &format!("{}=\"{value}\"", label.0), count.value());
+        }
+    }
+
     fn labelled(&mut self, name: &str, help: &str, counts: &Labelled) {
         self.family(name, "counter", help);
         let counts = counts.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::listen::{Listen, Phases, accept_loop};
 use crate::metrics::{Method, ServerMetrics};
@@ -202,69 +203,52 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let (close, closing) = watch::channel(false);
         let (end, ended) = watch::channel(false);
-        let phases = Phases { closing, ended };
-        // Agents stay until the very end: open connections need them.
-        let until_end = Phases {
-            closing: phases.ended.clone(),
-            ended: phases.ended.clone(),
-        };
-        let shared = Arc::clone(&self.shared);
-        let leases = self.leases.map(|settings| {
-            tokio::spawn(leases::publish(
-                settings,
-                shared.server_id.clone(),
-                Arc::clone(&shared.metrics),
-                phases.ended.clone(),
-            ))
-        });
+        let (shared, graceful) = (Arc::clone(&self.shared), self.graceful);
         let socket = match &self.front {
             Front::Uds(_, path) => Some(path.clone()),
             Front::Tcp(..) => None,
         };
-        let serving = [
-            tokio::spawn(front_loop(
-                self.mode,
-                self.front,
-                Arc::clone(&shared),
-                phases,
-            )),
-            tokio::spawn(agents::accept(
-                self.agents,
-                self.agent_tls,
-                Arc::clone(&shared),
-                until_end.clone(),
-            )),
-            tokio::spawn(monitor_loop(
-                self.health,
-                true,
-                Arc::clone(&shared),
-                until_end.clone(),
-            )),
-            tokio::spawn(monitor_loop(
-                self.admin,
-                false,
-                Arc::clone(&shared),
-                until_end,
-            )),
-        ];
+        let (mut front, rest) = self.start(Phases { closing, ended });
         stop.await;
         shared.closing.store(true, Ordering::Relaxed);
         close.send_replace(true);
         // With no time given, or when it is over, what is left is cut. A task fails only by a panic,
         // which was reported where it happened.
-        let [mut front, rest @ ..] = serving;
-        let finished = !self.graceful.is_zero()
-            && tokio::time::timeout(self.graceful, &mut front)
-                .await
-                .is_ok();
+        let finished =
+            !graceful.is_zero() && tokio::time::timeout(graceful, &mut front).await.is_ok();
         end.send_replace(true);
-        let front = (!finished).then_some(front);
-        for task in rest.into_iter().chain(front).chain(leases) {
+        for task in rest.into_iter().chain((!finished).then_some(front)) {
             let _ = task.await;
         }
         if let Some(path) = socket {
             let _ = std::fs::remove_file(path);
         }
+    }
+
+    // The front end's task, and all others. Those stay until the very end: open connections need
+    // the agents.
+    fn start(self, phases: Phases) -> (JoinHandle<()>, Vec<JoinHandle<()>>) {
+        let ended = phases.ended.clone();
+        let until_end = Phases {
+            closing: ended.clone(),
+            ended: ended.clone(),
+        };
+        let shared = || Arc::clone(&self.shared);
+        let agents = agents::accept(self.agents, self.agent_tls, shared(), until_end.clone());
+        let mut others = vec![tokio::spawn(agents)];
+        for (listener, health) in [(self.health, true), (self.admin, false)] {
+            let monitor = monitor_loop(listener, health, shared(), until_end.clone());
+            others.push(tokio::spawn(monitor));
+        }
+        if let Some(settings) = self.leases {
+            let (id, metrics) = (
+                self.shared.server_id.clone(),
+                Arc::clone(&self.shared.metrics),
+            );
+            others.push(tokio::spawn(leases::publish(settings, id, metrics, ended)));
+        }
+        let front = front_loop(self.mode, self.front, shared(), phases);
+        (tokio::spawn(front), others)
     }
 }
 

@@ -64,7 +64,7 @@ async fn client(via: Via, address: SocketAddr, fault: u32, size: usize) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_connections_with_faults() {
     let mut chance = StdRng::seed_from_u64(6);
     let (echo, nobody) = (destinations::echo().await, destinations::nobody().await);

@@ -19,6 +19,10 @@ use super::stream::{Opener, Shared, Stream, StreamError, lock};
 
 /// What is written at once, and when reading waits for writing.
 const BATCH: usize = 64 << 10;
+/// Reads in a row, before those who wait for what was read get the thread.
+const READS: usize = 4;
+/// Nobody needs to know more often; gRPC's figure.
+const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a ping may stay unanswered; upstream's figure.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -69,6 +73,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
 
     /// Asks the peer after so much time whether it is there, and gives up when it is not.
     pub(crate) fn keepalive(mut self, interval: Duration) -> Connection<IO> {
+        let interval = interval.max(LEAST_INTERVAL);
         self.keepalive = Some(Keepalive {
             interval,
             timer: Box::pin(tokio::time::sleep(interval)),
@@ -94,12 +99,16 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         if self.poll_keepalive(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        loop {
+        for turn in 0.. {
             let written = self.poll_write(cx)?;
             if self.unused() && written.is_ready() {
                 return Poll::Ready(Ok(()));
             }
             if written.is_pending() && lock(&self.shared).out.len() > BATCH {
+                return Poll::Pending;
+            }
+            if turn == READS {
+                cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             match self.poll_read(cx)? {

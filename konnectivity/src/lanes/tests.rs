@@ -109,6 +109,18 @@ fn windows_of_all_connections_together_are_bounded() {
 }
 
 #[test]
+fn a_peer_that_does_not_read_its_answers_is_noticed() {
+    let mut lanes = Lanes::new(Side::Server, None);
+    for id in 0..=CONTROL_BOUND as i64 {
+        assert!(!lanes.flooded());
+        lanes.control(Packet::CloseRequest { id });
+    }
+    assert!(lanes.flooded());
+    lanes.next_packet();
+    assert!(!lanes.flooded());
+}
+
+#[test]
 fn nothing_is_sent_to_a_peer_that_has_closed() {
     let mut lanes = Lanes::new(Side::Agent, Some(0));
     lanes.open(1);

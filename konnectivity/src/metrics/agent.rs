@@ -69,30 +69,18 @@ impl AgentMetrics {
             "Time to connect to a destination.",
             &self.dial_duration,
         );
-        page.family(
+        page.counters(
             "server_connection_failure_count",
-            "counter",
             "Servers that were lost, by direction.",
+            ("direction", &DIRECTIONS),
+            &self.server_failures,
         );
-        for (direction, count) in DIRECTIONS.iter().zip(&self.server_failures) {
-            page.sample(
-                "server_connection_failure_count",
-                &format!("direction=\"{direction}\""),
-                count.value(),
-            );
-        }
-        page.family(
+        page.counters(
             "endpoint_dial_failure_total",
-            "counter",
             "Destinations that were not reached, by reason.",
+            ("reason", &DIAL_FAILED),
+            &self.dial_failures,
         );
-        for (reason, count) in DIAL_FAILED.iter().zip(&self.dial_failures) {
-            page.sample(
-                "endpoint_dial_failure_total",
-                &format!("reason=\"{reason}\""),
-                count.value(),
-            );
-        }
         page.gauge(
             "open_server_connections",
             "Servers that are connected.",

@@ -114,18 +114,12 @@ impl ServerMetrics {
             &self.connection_duration,
         );
         self.gauges(&mut page, ready);
-        page.family(
+        page.counters(
             "dial_failure_count",
-            "counter",
             "Dials that failed, by reason.",
+            ("reason", &DIAL_FAILURES),
+            &self.dial_failures,
         );
-        for (reason, count) in DIAL_FAILURES.iter().zip(&self.dial_failures) {
-            page.sample(
-                "dial_failure_count",
-                &format!("reason=\"{reason}\""),
-                count.value(),
-            );
-        }
         page.segments(&[&self.agents, &self.clients]);
         self.leases(&mut page);
         page.text
