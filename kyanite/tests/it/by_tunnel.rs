@@ -67,6 +67,8 @@ struct Cluster {
     tunnel: Tunnel,
     kubelet: StandIn,
     web: StandIn,
+    // The agent reads its keys again whenever it connects.
+    _keys: Pki,
     _dir: tempfile::TempDir,
     // Last: everything inside has ended by then.
     _namespace: Namespace,
@@ -97,6 +99,7 @@ fn cluster(protocol: &str, mode: &str) -> Option<Cluster> {
         tunnel,
         kubelet,
         web,
+        _keys: pki,
         _dir: dir,
         _namespace: namespace,
     };
