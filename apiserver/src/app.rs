@@ -215,7 +215,7 @@ impl App {
 
     async fn resource(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: &Peer,
         path: request::ResourcePath,
         query: Query,
@@ -234,12 +234,14 @@ impl App {
                 false => not_found_page(),
             };
         };
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (parts, body) = request.into_parts();
         let mut call = Call {
             resource,
             path,
-            method: request.method().clone(),
+            method: parts.method,
             query,
-            headers: request.headers().clone(),
+            headers: parts.headers,
             body: Bytes::new(),
             user,
             warnings: Warnings::default(),
@@ -248,12 +250,16 @@ impl App {
         let started = Instant::now();
         let outcome = if proxy::travels(resource, call.path.subresource.as_deref()) {
             // As long as it takes, and without a seat: upstream's long-running requests have none.
-            let luggage = Luggage::of(request, peer.address.ip());
+            let luggage = Luggage {
+                uri: parts.uri,
+                client: peer.address.ip(),
+                body,
+                upgrade,
+            };
             self.api.travel(&call, luggage).await
         } else if call.is_watch() {
             self.watch(&call, class).await.map(response)
         } else {
-            let body = request.into_body();
             let limit = match call.verb() {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,

@@ -254,6 +254,11 @@ impl Collection {
         !self.followers.is_empty() || (core && BOUND.contains(&self.resource.kind))
     }
 
+    /// Whether somebody watches any of it.
+    pub(crate) fn is_watched(&self) -> bool {
+        !lock(&self.topics).is_empty()
+    }
+
     fn tell(&self, key: &str, previous: Option<&Stored>, current: Option<&Stored>) {
         for follower in &self.followers {
             follower.changed(key, previous, current);

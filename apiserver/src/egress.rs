@@ -270,6 +270,37 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnels_server_is_reached_over_tls_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["proxy".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(dir.path().join("crt"), certificate.pem()).unwrap();
+        std::fs::write(dir.path().join("key"), key.serialize_pem()).unwrap();
+        let open = |name: &str, tcp: String| {
+            let file = dir.path().join("egress.yaml");
+            let text = format!(
+                "{{apiVersion: apiserver.k8s.io/v1beta1, kind: EgressSelectorConfiguration, egressSelections: \
+                 [{{name: {name}, connection: {{proxyProtocol: HTTPConnect, transport: {{tcp: {tcp}}}}}}}]}}"
+            );
+            std::fs::write(&file, text).unwrap();
+            Egress::open(Some(&file))
+        };
+        let file = |name: &str| dir.path().join(name).display().to_string();
+        let (crt, key) = (file("crt"), file("key"));
+        let tls = format!(
+            "{{url: 'https://10.0.0.1:8131', tlsConfig: {{caBundle: {crt}, clientCert: {crt}, clientKey: {key}}}}}"
+        );
+        let egress = open("cluster", tls.clone()).unwrap();
+        let exit = egress.exit(Traffic::Cluster).unwrap();
+        assert!(matches!(&exit.via, Via::ConnectTcp(proxy) if proxy.address == "10.0.0.1:8131"));
+        let plain = open("cluster", "{url: 'http://10.0.0.1:8131'}".into()).unwrap_err();
+        assert!(plain.contains("without encryption"), "{plain}");
+        let store = open("etcd", tls).unwrap_err();
+        assert!(store.ends_with("make its proxyProtocol Direct"), "{store}");
+    }
+
+    #[test]
     fn addresses_of_six_get_brackets() {
         assert_eq!(join_host_port("fd00::1", 443), "[fd00::1]:443");
         assert_eq!(join_host_port("node", 10250), "node:10250");

@@ -18,7 +18,7 @@ mod websocket;
 use std::net::IpAddr;
 
 use access::{Attributes, Decision, ResourceTarget, Target};
-use http::{Method, Request, Response, Uri};
+use http::{Method, Response, Uri};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use kinds::resources::{self, Resource};
@@ -55,25 +55,14 @@ const TRAVELLERS: [(&str, &[Method]); 5] = [
 /// What a request carries besides what every request has.
 #[derive(Debug)]
 pub(crate) struct Luggage {
-    uri: Uri,
-    client: IpAddr,
-    body: Incoming,
+    /// What was asked for.
+    pub(crate) uri: Uri,
+    /// Where the client is.
+    pub(crate) client: IpAddr,
+    /// The body.
+    pub(crate) body: Incoming,
     /// Resolves to the client's bytes once both sides have changed protocols.
-    upgrade: OnUpgrade,
-}
-
-impl Luggage {
-    /// Takes what a request carries.
-    pub(crate) fn of(mut request: Request<Incoming>, client: IpAddr) -> Luggage {
-        let upgrade = hyper::upgrade::on(&mut request);
-        let uri = request.uri().clone();
-        Luggage {
-            uri,
-            client,
-            body: request.into_body(),
-            upgrade,
-        }
-    }
+    pub(crate) upgrade: OnUpgrade,
 }
 
 /// Whether requests to a subresource travel.
@@ -94,29 +83,26 @@ impl Api {
             return Err(ApiError::bad_request("dryRun is not supported"));
         }
         crate::admission::connect(self, call, name).await?;
-        let errand = match name {
-            "proxy" => {
-                let place = self.proxied_place(call).await?;
-                let path = luggage.uri.path();
-                let behind =
-                    rewrite::path_behind(call.path.rest.as_deref().unwrap_or_default(), path);
-                let method = &call.method;
-                if let Some(to) =
-                    rewrite::redirect_to_root(method, &behind, path, luggage.uri.query())
-                    && !forward::is_upgrade(&call.headers)
-                {
-                    return forward::moved(&to);
-                }
-                let asked = forward::host(&call.headers, &luggage.uri);
-                let links = Links::new(path, &behind, place.authority(), asked);
-                Errand::to(place, target(&behind, luggage.uri.query())).rewriting(links)
-            }
-            _ => {
-                self.check_create(call, name)?;
-                let (place, path) = self.stream_place(call, name).await?;
-                Errand::to(place, path)
-            }
-        };
+        if name == "proxy" {
+            return self.proxy(call, luggage).await;
+        }
+        self.check_create(call, name)?;
+        let (place, path) = self.stream_place(call, name).await?;
+        forward::run(self, Errand::to(place, path), call, luggage).await
+    }
+
+    async fn proxy(&self, call: &Call, luggage: Luggage) -> Result<Response<Body>> {
+        let place = self.proxied_place(call).await?;
+        let (path, query) = (luggage.uri.path(), luggage.uri.query());
+        let rest = call.path.rest.as_deref().unwrap_or_default();
+        let behind = rewrite::path_behind(rest, path);
+        let redirect = rewrite::redirect_to_root(&call.method, &behind, path, query);
+        if let Some(to) = redirect.filter(|_| !forward::is_upgrade(&call.headers)) {
+            return forward::moved(&to);
+        }
+        let asked = forward::host(&call.headers, &luggage.uri);
+        let links = Links::new(path, &behind, place.authority(), asked);
+        let errand = Errand::to(place, target(&behind, query)).rewriting(links);
         forward::run(self, errand, call, luggage).await
     }
 

@@ -342,7 +342,9 @@ impl Api {
             if collection.decides() {
                 self.cache.reach(revision).await?;
             }
-            self.cache.watchers_first(revision).await;
+            if collection.is_watched() {
+                self.cache.watchers_first(revision).await;
+            }
         }
         Ok(written)
     }

@@ -10,6 +10,8 @@ pub(super) use html::rewrite as html;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, Method};
 
+use crate::request::percent_decoded;
+
 /// Headers that are about one connection, not about the message.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
@@ -152,11 +154,10 @@ impl Links {
         behind: String,
         asked: String,
     ) -> Links {
-        let prefix = request_path
-            .strip_suffix(path_behind)
-            .unwrap_or(request_path);
+        let decoded = percent_decoded(request_path);
+        let prefix = decoded.strip_suffix(path_behind).unwrap_or(&decoded);
         Links {
-            prefix: prefix.to_owned(),
+            prefix: escape_path(prefix),
             behind,
             asked,
         }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 /// Who may connect; the names are those of `az aks create`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FrontDoor {
-    /// Addresses that may connect, at most 200 ranges such as 203.0.113.0/24; loopback always may
+    /// Addresses that may connect, such as 203.0.113.0/24; loopback always may
     #[arg(
         long,
         value_delimiter = ',',

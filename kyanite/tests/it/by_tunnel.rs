@@ -65,8 +65,10 @@ impl Tunnel {
 struct Cluster {
     server: Server,
     tunnel: Tunnel,
-    _kubelet: StandIn,
+    kubelet: StandIn,
     web: StandIn,
+    // The agent reads its keys again whenever it connects.
+    _keys: Pki,
     _dir: tempfile::TempDir,
     // Last: everything inside has ended by then.
     _namespace: Namespace,
@@ -95,8 +97,9 @@ fn cluster(protocol: &str, mode: &str) -> Option<Cluster> {
     let cluster = Cluster {
         server,
         tunnel,
-        _kubelet: kubelet,
+        kubelet,
         web,
+        _keys: pki,
         _dir: dir,
         _namespace: namespace,
     };
@@ -109,7 +112,7 @@ impl Cluster {
         let admin = self.server.admin();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
             "status": {"addresses": [{"type": "InternalIP", "address": INSIDE}],
-                       "daemonEndpoints": {"kubeletEndpoint": {"Port": self._kubelet.port}}}});
+                       "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet.port}}}});
         admin.post("/api/v1/nodes", &node).ok();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
             "spec": {"nodeName": "n", "automountServiceAccountToken": false,

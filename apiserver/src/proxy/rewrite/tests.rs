@@ -76,6 +76,13 @@ fn links_to_where_the_server_thinks_it_is_get_our_prefix() {
         ("javascript:void(0)", None),
         ("", None),
     ];
+    let escaped = Links::new(
+        "/s/https%3Aa%3Aweb/proxy/a%20b",
+        "/a b",
+        "x".into(),
+        "y".into(),
+    );
+    assert_eq!(escaped.rewrite("/c").unwrap(), "/s/https:a:web/proxy/c");
     for (link, wanted) in cases {
         assert_eq!(links.rewrite(link).as_deref(), wanted, "{link}");
     }
