@@ -12,7 +12,7 @@ pub(crate) struct Bar {
     pub(crate) goal: Option<f64>,
 }
 
-const NAMES: f64 = 210.0;
+const NAMES: f64 = 230.0;
 const PLOT: f64 = 420.0;
 /// For the number behind the longest bar.
 const RIGHT: f64 = 60.0;
