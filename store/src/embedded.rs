@@ -291,7 +291,13 @@ impl Embedded {
         {
             tracing::error!("the store's writer thread panicked");
         }
-        lock_of(&self.lock).take();
+        if let Some(held) = lock_of(&self.lock).take() {
+            // A child that this process is just starting has a copy of the file until it runs its program:
+            // closing ours would leave the lock to it for that moment.
+            if let Err(error) = rustix::fs::flock(&held, FlockOperation::Unlock) {
+                tracing::warn!(%error, "the store's lock ends only when its file is closed");
+            }
+        }
     }
 
     /// Writes all live keys at one revision to a file, while the store keeps working. The file is
