@@ -17,7 +17,8 @@ use ipnet::Ipv4Net;
 
 use crate::exit;
 
-/// AKS on one machine: today a Kubernetes control plane that any client can use.
+/// AKS on one machine: today a Kubernetes control plane that any client can use, what makes machines its nodes, and
+/// the tunnels between them.
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = exit::HELP, disable_help_subcommand = true)]
 pub(crate) struct Cli {

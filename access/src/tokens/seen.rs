@@ -5,7 +5,7 @@
 //! seconds). A set belongs to one reading of the keys and goes with them.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
@@ -24,22 +24,21 @@ impl Seen {
         check: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let digest = Sha256::digest(token).into();
-        let known = |seen: &Seen| {
-            seen.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .contains(&digest)
-        };
-        if known(self) {
+        if self.lock().contains(&digest) {
             return Ok(());
         }
         check()?;
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.lock();
         if seen.len() >= MOST {
             seen.clear();
         }
         seen.insert(digest);
         Ok(())
+    }
+
+    // Whatever a thread panicked over, the set holds only digests of good tokens.
+    fn lock(&self) -> MutexGuard<'_, HashSet<[u8; 32]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,6 +14,19 @@ pub(crate) fn every_field() -> Configuration {
     read(EVERY_FIELD.as_bytes()).unwrap().configuration
 }
 
+/// The same with this word as every secret.
+pub(crate) fn every_secret(word: &str) -> Configuration {
+    let mut config = every_field();
+    let mark = || Secret::from(word);
+    config.bootstrapping_config.tls_bootstrapping_token = Some(mark());
+    config.auth_config.service_principal_secret = mark();
+    config.custom_search_domain_config.realm_password = mark();
+    config.kubelet_config.kubelet_client_key = mark();
+    config.http_proxy_config.http_proxy = mark();
+    config.http_proxy_config.https_proxy = mark();
+    config
+}
+
 /// Every row of every message.
 pub(crate) static EVERY_ROW: LazyLock<Vec<Row>> = LazyLock::new(|| {
     let mut rows = Vec::new();
@@ -167,14 +180,7 @@ fn the_kubelets_file_is_safe_to_embed() {
 
 #[test]
 fn secrets_are_never_printed() {
-    let mut config = every_field();
-    let mark = || Secret::from("hunter2");
-    config.bootstrapping_config.tls_bootstrapping_token = Some(mark());
-    config.auth_config.service_principal_secret = mark();
-    config.custom_search_domain_config.realm_password = mark();
-    config.kubelet_config.kubelet_client_key = mark();
-    config.http_proxy_config.http_proxy = mark();
-    config.http_proxy_config.https_proxy = mark();
+    let config = every_secret("hunter2");
     assert!(!format!("{config:?} {config:#?}").contains("hunter2"));
     assert!(format!("{config:?}").contains(REDACTED));
 }

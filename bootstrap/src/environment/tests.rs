@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::containerd::Layout;
 use super::gpu::{DriverImages, needs};
 use super::*;
-use crate::config::tests::{every_field, fixtures};
-use crate::config::{NetworkPlugin, Secret, read};
+use crate::config::tests::{every_secret, fixtures};
+use crate::config::{NetworkPlugin, read};
 
 fn host(containerd: Layout) -> Host {
     let drivers = DriverImages::default();
@@ -74,14 +74,7 @@ fn names_stand_once_and_certificates_get_one_each() {
 
 #[test]
 fn variables_that_carry_a_secret_are_marked() {
-    let mut config = every_field();
-    let mark = || Secret::from("hunter2");
-    config.bootstrapping_config.tls_bootstrapping_token = Some(mark());
-    config.auth_config.service_principal_secret = mark();
-    config.custom_search_domain_config.realm_password = mark();
-    config.kubelet_config.kubelet_client_key = mark();
-    config.http_proxy_config.http_proxy = mark();
-    config.http_proxy_config.https_proxy = mark();
+    let config = every_secret("hunter2");
     let variables = variables(&config, &host(Layout::V1)).into_iter();
     let carriers: Vec<_> = variables
         .filter(|variable| variable.value.contains("hunter2"))
