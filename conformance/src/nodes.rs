@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
@@ -43,6 +43,19 @@ pub(crate) async fn make(client: &Client) -> Result<()> {
             .with_context(|| format!("cannot make the stand-in node {name}"))?;
     }
     Ok(())
+}
+
+/// Whether the suite would begin: a new node is tainted as not ready (admission does that), until the
+/// node lifecycle controller has seen its conditions.
+pub(crate) async fn schedulable(client: &Client) -> Result<bool> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes = nodes.list(&ListParams::default()).await?;
+    Ok(nodes.items.iter().all(untainted))
+}
+
+fn untainted(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.is_none_or(Vec::is_empty)
 }
 
 /// Renews the Leases for ever. One that cannot be renewed is tried again in time: the node monitor
