@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::gather::Gather;
 use crate::identity::Peer;
-use crate::in_place::InPlace;
+use crate::one_task::{self, Requests};
 use crate::settings::Callers;
 use crate::tls::FrontDoor;
 
@@ -94,7 +94,8 @@ async fn connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Arc::new(Peer::new(address, chain.to_vec()));
     let service = service_fn(move |request| Arc::clone(&app).handle(request, Arc::clone(&peer)));
-    let mut builder = Builder::new(InPlace);
+    let requests = Requests::default();
+    let mut builder = Builder::new(requests.clone());
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -110,14 +111,17 @@ async fn connection(
         .keep_alive_timeout(PING_TIMEOUT);
     let connection =
         builder.serve_connection_with_upgrades(TokioIo::new(Gather::new(stream)), service);
-    let mut connection = std::pin::pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = stopped(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let until_stopped = async move {
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            outcome = connection.as_mut() => outcome,
+            () = stopped(&mut stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
+    let outcome = one_task::serve(until_stopped, requests).await;
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
     }
