@@ -2,8 +2,8 @@
 //!
 //! Everybody who needs one asks here for "a connection to this host and port, for this kind of traffic".
 //! Whether it goes straight there or through a konnectivity server is decided by the
-//! `--egress-selector-config-file`; without one everything is direct, which is also how a cluster runs
-//! whose API server sits in the nodes' network.
+//! `--egress-selector-config-file`, or by `kyanite up`, which has such a server in its own process; without
+//! either everything is direct, which is also how a cluster runs whose API server sits in the nodes' network.
 
 mod configuration;
 mod dials;
@@ -17,7 +17,7 @@ use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::tls;
+use crate::{settings, tls};
 use configuration::{Keys, Protocol, Selection, Transport, Way};
 pub(crate) use dials::Dials;
 
@@ -79,11 +79,23 @@ struct Exit {
 }
 
 impl Egress {
-    /// Reads the file; everything is direct without one.
-    pub(crate) fn open(file: Option<&Path>) -> Result<Egress, String> {
-        let Some(file) = file else {
-            return Ok(Egress::default());
-        };
+    /// Reads the file, where there is one.
+    pub(crate) fn open(settings: &settings::Egress) -> Result<Egress, String> {
+        match settings {
+            settings::Egress::Direct => Ok(Egress::default()),
+            settings::Egress::File(file) => Egress::read(file),
+            settings::Egress::Tunnel(socket) => {
+                let transport = Transport::Uds(socket.clone());
+                let exit = Exit::new(Protocol::HttpConnect, transport)?;
+                Ok(Egress {
+                    tunnels: vec![(Traffic::Cluster, exit)],
+                    ..Egress::default()
+                })
+            }
+        }
+    }
+
+    fn read(file: &Path) -> Result<Egress, String> {
         let shown = file.display();
         let text = std::fs::read(file).map_err(|e| {
             format!("failed to read egress selector config: unable to read egress selector configuration from \"{shown}\" [{e}]")
@@ -230,7 +242,7 @@ mod tests {
     async fn without_a_file_connections_are_direct_and_fail_in_gos_words() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let egress = Egress::open(None).unwrap();
+        let egress = Egress::open(&settings::Egress::Direct).unwrap();
         let there = ("127.0.0.1", port);
         let mut stream = egress.connect(Traffic::Cluster, there).await.unwrap();
         let (mut other, _) = listener.accept().await.unwrap();
@@ -257,7 +269,7 @@ mod tests {
             socket.display()
         );
         std::fs::write(&file, text).unwrap();
-        let egress = Egress::open(Some(&file)).unwrap();
+        let egress = Egress::read(&file).unwrap();
         assert!(egress.exit(Traffic::ControlPlane).is_none());
         let failed = egress.connect(Traffic::Cluster, ("10.0.0.1", 1)).await;
         assert!(failed.err().unwrap().to_string().contains("gone.sock"));
@@ -284,7 +296,7 @@ mod tests {
                  [{{name: {name}, connection: {{proxyProtocol: HTTPConnect, transport: {{tcp: {tcp}}}}}}}]}}"
             );
             std::fs::write(&file, text).unwrap();
-            Egress::open(Some(&file))
+            Egress::read(&file)
         };
         let file = |name: &str| dir.path().join(name).display().to_string();
         let (crt, key) = (file("crt"), file("key"));

@@ -64,6 +64,7 @@ use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use kinds::resources::Resource;
+use konnectivity::server::Reviewer;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
@@ -209,6 +210,11 @@ impl Server {
     /// Reads changed certificates, keys and CAs again without waiting for the next look at them.
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
+    }
+
+    /// Judges tokens for those who serve beside this server.
+    pub fn tokens(&self) -> Arc<dyn Reviewer> {
+        Arc::clone(&self.app.api) as Arc<dyn Reviewer>
     }
 
     /// Serves until `shutdown` completes, then lets open requests finish. The first part of the result

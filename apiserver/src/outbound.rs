@@ -78,8 +78,7 @@ struct Keys {
 
 impl Outbound {
     pub(crate) fn open(settings: Settings) -> Result<Outbound, crate::Error> {
-        let file = settings.egress_selector_config_file.as_deref();
-        let egress = Egress::open(file).map_err(crate::Error::Egress)?;
+        let egress = Egress::open(&settings.egress).map_err(crate::Error::Egress)?;
         let keys = ArcSwap::from_pointee(Keys::read(&settings)?);
         Ok(Outbound {
             settings,

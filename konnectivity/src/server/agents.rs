@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::backend::Backend;
-use super::{GREETING_TIMEOUT, Shared, refused};
+use super::{AgentsFrom, GREETING_TIMEOUT, Shared, refused};
 use crate::http2::{self, Connection, Fields, Stream, Tuning, only};
 use crate::lanes::FIRST_WINDOW;
 use crate::link;
@@ -22,17 +22,29 @@ const TUNING: Tuning = Tuning {
     max_streams: 16,
 };
 
-pub(super) async fn accept(
-    listener: TcpListener,
-    tls: Arc<Reloading>,
-    shared: Arc<Shared>,
-    phases: Phases,
-) {
-    accept_loop(listener, phases, |socket| {
-        let acceptor = TlsAcceptor::from(tls.current());
-        serve(socket, acceptor, Arc::clone(&shared))
-    })
-    .await;
+/// Where agents come in.
+pub(super) struct Port {
+    pub(super) listener: TcpListener,
+    pub(super) from: AgentsFrom,
+    pub(super) tls: Arc<Reloading>,
+}
+
+impl Port {
+    pub(super) async fn accept(self, shared: Arc<Shared>, phases: Phases) {
+        accept_loop(self.listener, phases, |socket| {
+            let may_knock = socket
+                .peer_addr()
+                .is_ok_and(|peer| (self.from.0)(peer.ip()));
+            let acceptor = may_knock.then(|| TlsAcceptor::from(self.tls.current()));
+            let shared = Arc::clone(&shared);
+            async move {
+                if let Some(acceptor) = acceptor {
+                    serve(socket, acceptor, shared).await;
+                }
+            }
+        })
+        .await;
+    }
 }
 
 async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {

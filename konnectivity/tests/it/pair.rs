@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use konnectivity::agent::{Agent, AgentConfig};
 use konnectivity::dialer::{DialError, TcpProxy, Tunnel, Via, dial};
-use konnectivity::server::{FrontEnd, Mode, Server, ServerConfig};
+use konnectivity::server::{AgentsFrom, FrontEnd, Mode, Server, ServerConfig};
 use konnectivity::{ClientFiles, Listen, Policy, ServerFiles, Strategy};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -151,6 +151,7 @@ pub(crate) async fn start_server(
         mode,
         front: front_end,
         agents: loopback(),
+        agents_from: AgentsFrom::anywhere(),
         agent_tls: files(pki),
         health: None,
         admin: None,
