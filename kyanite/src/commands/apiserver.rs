@@ -18,6 +18,7 @@ use crate::{logging, pki};
 /// Serves until told to stop.
 pub(super) async fn run(flags: Apiserver) -> Result<()> {
     logging::start(&flags.serving.logging)?;
+    serve::allow_many_files();
     let store = open_store(&flags).await?;
     let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
     let port = listener

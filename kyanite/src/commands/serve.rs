@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ::apiserver::settings::{Access, KeyPairFiles, Outbound};
 use ::apiserver::{Clock, Config};
 use ::store::Store;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -67,6 +68,19 @@ pub(super) fn config(
         event_ttl: serving.event_ttl,
         compaction: serving.etcd_compaction_interval,
         clock: Clock::system(),
+    }
+}
+
+/// Allows this process as many open files as it may have: a connection is one, and the usual limit is for programs
+/// that call select(2). Go's programs do the same.
+pub(super) fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
 

@@ -190,6 +190,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     };
     let mut stages = Stages::new(audience);
     logging::start(&up.serving.logging)?;
+    serve::allow_many_files();
     let dir = DataDir::find(&up.place)?;
     dir.prepare()?;
     let Some(_lock) = take_lock(&dir).await? else {
