@@ -12,8 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use konnectivity::dialer::{self, DialError, TcpProxy, Tunnel, Via};
 use rustls_pki_types::ServerName;
+use store::etcd::{Dialer, Socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -66,7 +68,7 @@ pub(crate) enum Error {
 
 /// The ways out.
 #[derive(Debug, Default)]
-pub(crate) struct Egress {
+pub struct Egress {
     tunnels: Vec<(Traffic, Exit)>,
     /// What became of dials.
     pub(crate) dials: Dials,
@@ -80,19 +82,27 @@ struct Exit {
 
 impl Egress {
     /// Reads the file, where there is one.
-    pub(crate) fn open(settings: &settings::Egress) -> Result<Egress, String> {
-        match settings {
+    pub fn open(settings: &settings::Egress) -> Result<Arc<Egress>, crate::Error> {
+        let egress = match settings {
             settings::Egress::Direct => Ok(Egress::default()),
             settings::Egress::File(file) => Egress::read(file),
-            settings::Egress::Tunnel(socket) => {
-                let transport = Transport::Uds(socket.clone());
-                let exit = Exit::new(Protocol::HttpConnect, transport)?;
-                Ok(Egress {
-                    tunnels: vec![(Traffic::Cluster, exit)],
-                    ..Egress::default()
-                })
-            }
-        }
+            settings::Egress::Tunnel(socket) => Egress::through(socket),
+        };
+        egress.map(Arc::new).map_err(crate::Error::Egress)
+    }
+
+    /// The way to etcd, where it is not direct.
+    pub fn etcd(self: &Arc<Self>) -> Option<Arc<dyn Dialer>> {
+        self.exit(Traffic::Etcd)?;
+        Some(Arc::clone(self) as Arc<dyn Dialer>)
+    }
+
+    fn through(socket: &Path) -> Result<Egress, String> {
+        let exit = Exit::new(Protocol::HttpConnect, Transport::Uds(socket.to_owned()))?;
+        Ok(Egress {
+            tunnels: vec![(Traffic::Cluster, exit)],
+            ..Egress::default()
+        })
     }
 
     fn read(file: &Path) -> Result<Egress, String> {
@@ -106,11 +116,6 @@ impl Egress {
             let Way::Tunnel(protocol, transport) = way else {
                 continue;
             };
-            if traffic == Traffic::Etcd {
-                return Err(format!(
-                    "`{shown}`: etcd is reached without a tunnel here; make its proxyProtocol Direct"
-                ));
-            }
             let exit = Exit::new(protocol, transport)
                 .map_err(|why| format!("failed to setup egress selector with `{shown}`: {why}"))?;
             tunnels.push((traffic, exit));
@@ -141,6 +146,21 @@ impl Egress {
                     .map_err(|source| Error::Direct { address, source })?,
             )),
         }
+    }
+}
+
+// Only asked where etcd has a tunnel.
+impl Dialer for Egress {
+    fn dial(
+        self: Arc<Self>,
+        host: String,
+        port: u16,
+    ) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> {
+        Box::pin(async move {
+            let opened = self.connect(Traffic::Etcd, (&host, port)).await;
+            let stream: Box<dyn Socket> = Box::new(opened.map_err(std::io::Error::other)?);
+            Ok(stream)
+        })
     }
 }
 
@@ -242,7 +262,7 @@ mod tests {
     async fn without_a_file_connections_are_direct_and_fail_in_gos_words() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let egress = Egress::open(&settings::Egress::Direct).unwrap();
+        let egress = Egress::default();
         let there = ("127.0.0.1", port);
         let mut stream = egress.connect(Traffic::Cluster, there).await.unwrap();
         let (mut other, _) = listener.accept().await.unwrap();
@@ -308,8 +328,9 @@ mod tests {
         assert!(matches!(&exit.via, Via::ConnectTcp(proxy) if proxy.address == "10.0.0.1:8131"));
         let plain = open("cluster", "{url: 'http://10.0.0.1:8131'}".into()).unwrap_err();
         assert!(plain.contains("without encryption"), "{plain}");
-        let store = open("etcd", tls).unwrap_err();
-        assert!(store.ends_with("make its proxyProtocol Direct"), "{store}");
+        let store = Arc::new(open("etcd", tls).unwrap());
+        assert!(store.etcd().is_some() && store.exit(Traffic::Cluster).is_none());
+        assert!(Arc::new(egress).etcd().is_none());
     }
 
     #[test]

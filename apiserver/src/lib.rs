@@ -70,6 +70,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
 
 pub use clock::Clock;
+pub use egress::Egress;
 pub use reload::Reload;
 pub use tls::Error as TlsError;
 
@@ -86,8 +87,10 @@ pub struct Config {
     pub access: Access,
     /// From where they may come.
     pub callers: Callers,
-    /// How kubelets, pods and services are reached.
+    /// Who we are to kubelets, pods and services.
     pub outbound: Outbound,
+    /// The ways to them.
+    pub egress: Arc<Egress>,
     /// The address that clients and the `kubernetes` service are told.
     pub advertise: SocketAddr,
     /// Virtual IPs of services.
@@ -179,7 +182,7 @@ impl Server {
             admission: admission::Chain::new(&plugins),
             authenticator,
             authorizer,
-            outbound: Arc::new(outbound::Outbound::open(config.outbound)?),
+            outbound: Arc::new(outbound::Outbound::open(config.outbound, config.egress)?),
             shutdown: stop.subscribe(),
         });
         let discovery = discovery::Discovery::new(&config.advertise.to_string());

@@ -205,8 +205,6 @@ pub struct Access {
 /// How the server reaches kubelets, pods and services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbound {
-    /// Which way traffic leaves.
-    pub egress: Egress,
     /// `--kubelet-client-certificate` and `--kubelet-client-key`: who we are to kubelets.
     pub kubelet_client: Option<KeyPairFiles>,
     /// `--kubelet-certificate-authority`: CAs of kubelets; without it their certificates are not checked.
@@ -240,7 +238,6 @@ impl Outbound {
 impl Default for Outbound {
     fn default() -> Outbound {
         Outbound {
-            egress: Egress::Direct,
             kubelet_client: None,
             kubelet_authority_file: None,
             kubelet_preferred_address_types: Outbound::PREFERRED_ADDRESS_TYPES

@@ -132,13 +132,16 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    pub(crate) fn egress(&self) -> Egress {
+        match &self.egress_selector_config_file {
+            Some(file) => Egress::File(file.clone()),
+            None => Egress::Direct,
+        }
+    }
+
     pub(crate) fn outbound(&self) -> Outbound {
         let pair = (&self.kubelet_client_certificate, &self.kubelet_client_key);
         Outbound {
-            egress: match &self.egress_selector_config_file {
-                Some(file) => Egress::File(file.clone()),
-                None => Egress::Direct,
-            },
             kubelet_client: match pair {
                 (Some(certificate), Some(key)) => Some(KeyPairFiles {
                     certificate: certificate.clone(),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ::apiserver::settings::{Access, KeyPairFiles, Outbound};
-use ::apiserver::{Clock, Config};
+use ::apiserver::{Clock, Config, Egress};
 use ::store::Store;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -55,7 +55,7 @@ pub(super) fn config(
     certificate: KeyPairFiles,
     advertise: SocketAddr,
     access: Access,
-    outbound: Outbound,
+    (outbound, egress): (Outbound, Arc<Egress>),
 ) -> Config {
     Config {
         store,
@@ -63,6 +63,7 @@ pub(super) fn config(
         access,
         callers: serving.front_door.callers(),
         outbound,
+        egress,
         advertise,
         service_cidr: serving.service_cluster_ip_range,
         event_ttl: serving.event_ttl,

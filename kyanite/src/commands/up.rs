@@ -11,8 +11,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use ::apiserver::Server;
 use ::apiserver::settings::{KeyPairFiles, Outbound};
+use ::apiserver::{Egress, Server};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
 use konnectivity::server::Reviewer;
@@ -211,13 +211,14 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         key: pki.server().key,
     };
     let access = access::of_cluster(&pki);
+    let egress = Egress::open(&up.way_to_nodes.egress(dir.tunnel_socket()))?;
     let config = serve::config(
         &up.serving,
         store.clone(),
         certificate,
         advertise,
         access,
-        outbound(&up, &dir, &pki),
+        (outbound(&pki), egress),
     );
     let server = Server::build(config, listener).await?;
     let tunnels = open_tunnels(&up, &dir, &pki, server.tokens()).await?;
@@ -278,10 +279,9 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
 }
 
 // Node names mean nothing to this machine's resolver, so kubelets are reached by address.
-fn outbound(up: &Up, dir: &DataDir, pki: &Pki) -> Outbound {
+fn outbound(pki: &Pki) -> Outbound {
     let client = pki.leaf("apiserver-kubelet-client");
     Outbound {
-        egress: up.way_to_nodes.egress(dir.tunnel_socket()),
         kubelet_client: Some(KeyPairFiles {
             certificate: client.cert,
             key: client.key,

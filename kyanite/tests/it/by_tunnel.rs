@@ -1,5 +1,6 @@
 //! A node that nothing but a konnectivity tunnel leads to.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
-    fn start(namespace: &Namespace, pki: &Pki, dir: &std::path::Path, mode: &str) -> Tunnel {
+    pub(crate) fn start(namespace: &Namespace, pki: &Pki, dir: &Path, mode: &str) -> Tunnel {
         let file = |name: &str| pki.path(name).display().to_string();
         let socket = dir.join("tunnel.sock");
         let start = |role: &str, flags: &[String]| {
@@ -75,18 +76,23 @@ pub(crate) struct Cluster {
     pub(crate) namespace: Namespace,
 }
 
+/// The flag that sends one kind of traffic through the tunnel of a directory.
+pub(crate) fn selected(traffic: &str, protocol: &str, dir: &Path) -> String {
+    let file = dir.join("egress.json");
+    let connection = json!({"proxyProtocol": protocol,
+                            "transport": {"uds": {"udsName": dir.join("tunnel.sock")}}});
+    let selections = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+                            "egressSelections": [{"name": traffic, "connection": connection}]});
+    std::fs::write(&file, selections.to_string()).unwrap();
+    format!("--egress-selector-config-file={}", file.display())
+}
+
 /// A cluster whose only node and only pod are inside a namespace; nothing on a machine without namespaces.
 fn cluster(protocol: &str, mode: &str) -> Option<Cluster> {
     let namespace = Namespace::make()?;
     let (dir, pki) = (tempfile::tempdir().unwrap(), Pki::new());
     let tunnel = Tunnel::start(&namespace, &pki, dir.path(), mode);
-    let file = dir.path().join("egress.json");
-    let connection = json!({"proxyProtocol": protocol,
-                            "transport": {"uds": {"udsName": dir.path().join("tunnel.sock")}}});
-    let selections = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
-                            "egressSelections": [{"name": "cluster", "connection": connection}]});
-    std::fs::write(&file, selections.to_string()).unwrap();
-    let flag = format!("--egress-selector-config-file={}", file.display());
+    let flag = selected("cluster", protocol, dir.path());
     let server = Server::start_with(ServerOptions {
         flags: vec![flag.leak()],
     });

@@ -180,7 +180,8 @@ impl Replica {
         Self::start_with(pki, &flags).await
     }
 
-    async fn start_with(pki: &Pki, flags: &[String]) -> Self {
+    /// Starts a server with flags that name its store.
+    pub(crate) async fn start_with(pki: &Pki, flags: &[String]) -> Self {
         let port = free_port();
         let process = launch(pki, port, flags);
         let client = client_of(&pki.kubeconfig(port)).await;
