@@ -16,6 +16,7 @@ mod stream;
 mod tables;
 
 pub(crate) use self::core::Tuning;
+pub(crate) use self::core::leaving::Leaver;
 pub(crate) use driver::{Connection, drive, serve};
 pub(crate) use hpack::Fields;
 pub(crate) use stream::{Opener, Stream, StreamError};

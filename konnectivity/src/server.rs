@@ -239,6 +239,7 @@ impl Server {
         stop.await;
         shared.closing.store(true, Ordering::Relaxed);
         close.send_replace(true);
+        shared.registry.leave();
         // With no time given, or when it is over, what is left is cut. A task fails only by a panic,
         // which was reported where it happened.
         let finished =
@@ -364,7 +365,7 @@ impl Shared {
             "/healthz" if health => monitor::Page::ok("ok"),
             "/readyz" | "/ready" if health => {
                 if self.closing.load(Ordering::Relaxed) {
-                    monitor::Page::status(500, "the server is shutting down")
+                    monitor::Page::status(500, registry::SHUTTING_DOWN)
                 } else if self.registry.is_ready() {
                     monitor::Page::ok("ok")
                 } else {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 
@@ -63,6 +64,21 @@ impl Servers {
         self.count() > 0
     }
 
+    /// Completes when the condition holds; looked at whenever something has ended, or the caller's task runs.
+    pub(super) async fn until(&self, condition: impl Fn() -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            let moved = std::future::poll_fn(|cx| match condition() {
+                true => Poll::Ready(false),
+                false => changed.as_mut().poll(cx).map(|()| true),
+            });
+            if !moved.await {
+                return;
+            }
+        }
+    }
+
     /// A connection to a server or a destination has ended.
     pub(super) fn moved(&self) {
         self.changed.notify_waiters();
@@ -70,15 +86,7 @@ impl Servers {
 
     /// Completes when there is no connection to a destination left.
     pub(super) async fn idle(&self) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.metrics.endpoints.get() == 0 {
-                return;
-            }
-            changed.await;
-        }
+        self.until(|| self.metrics.endpoints.get() == 0).await;
     }
 }
 

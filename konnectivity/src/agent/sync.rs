@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -173,6 +173,7 @@ impl Context {
     }
 
     async fn serve(self, stream: Stream, _opener: Opener, server: ServerHello, place: Connected) {
+        let mut place = Some(place);
         let session = Arc::new(Session::new(server.window));
         let mut draining = self.draining.clone();
         let mut endpoints = JoinSet::new();
@@ -199,9 +200,13 @@ impl Context {
             lock(&session.lanes).control(Packet::Drain);
             std::future::pending::<()>().await;
         };
+        let told = stream.peer_leaves();
+        // The stream's packets first: what is asked after them is asked about the state they leave.
         let ended = tokio::select! {
+            biased;
             ended = running => ended,
             () = leaving => Ok(()),
+            () = self.dismissed(told, &stream, &session, &mut place) => Ok(()),
         };
         let reason = ended.as_ref().err().map(ToString::to_string);
         tracing::info!(server = server.id, reason, "disconnected");
@@ -210,6 +215,26 @@ impl Context {
         session.lose();
         // What destinations still have to be given goes out before they are closed.
         while endpoints.join_next().await.is_some() {}
+    }
+}
+
+impl Context {
+    // The server takes nothing new: its place is free for the next connection, and this one stays until what runs on
+    // it has ended. Upstream's agent cuts it all.
+    async fn dismissed(
+        &self,
+        told: oneshot::Receiver<()>,
+        stream: &Stream,
+        session: &Session,
+        place: &mut Option<Connected>,
+    ) {
+        if told.await.is_err() {
+            return std::future::pending().await;
+        }
+        tracing::info!("the server is leaving; what runs through it goes on");
+        drop(place.take());
+        self.servers.until(|| session.is_empty()).await;
+        std::future::poll_fn(|cx| stream.poll_sent(cx)).await;
     }
 }
 

@@ -4,12 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::sync::oneshot;
 
 use super::frame::{self, Code, HEAD, Head};
 use super::hpack::{self, Decoder, Fields};
 use super::messages::Assembler;
 use super::stream::StreamError;
 
+pub(crate) mod leaving;
 mod receive;
 
 /// The window of every stream and connection before anybody says otherwise.
@@ -133,6 +135,10 @@ pub(super) struct Core {
     pub(super) lost: Option<StreamError>,
     /// The peer takes no new streams.
     pub(super) going_away: bool,
+    /// Who wants to know when it says so.
+    leaving: Option<oneshot::Sender<()>>,
+    /// We take none, and have said so.
+    refusing: bool,
     /// Acknowledged pings, for the keepalive.
     pub(super) pongs: u64,
     /// Who can still use it; a client's connection nobody holds is closed.
@@ -166,6 +172,8 @@ impl Core {
             out: BytesMut::new(),
             lost: None,
             going_away: false,
+            leaving: None,
+            refusing: false,
             pongs: 0,
             holders: 0,
             driver: None,

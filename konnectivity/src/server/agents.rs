@@ -1,11 +1,13 @@
 //! The port agents connect to.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::backend::Backend;
+use super::registry::SHUTTING_DOWN;
 use super::{AgentsFrom, GREETING_TIMEOUT, Shared, refused};
 use crate::http2::{self, Connection, Fields, Stream, Tuning, only};
 use crate::lanes::FIRST_WINDOW;
@@ -72,7 +74,7 @@ async fn agent(stream: Stream, shared: Arc<Shared>) {
             return stream.finish(Err(&text));
         }
     };
-    let registered = shared.registry.register(&backend);
+    let registered = shared.registry.register(&backend, stream.leaver());
     let agent = &backend.agent_id;
     tracing::info!(agent, "agent connected");
     let receive = |packet| backend.receive(packet);
@@ -90,6 +92,9 @@ async fn admit(stream: &Stream, request: &Fields, shared: &Shared) -> Result<Arc
         let ids = values(AGENT_ID);
         format!("expected one agent ID in the context, got {ids}")
     })?;
+    if shared.closing.load(Ordering::Relaxed) {
+        return Err(SHUTTING_DOWN.to_owned());
+    }
     if values(AGENT_IDENTIFIERS) > 1 {
         return Err("expected at most one set of agent identifiers in the context".to_owned());
     }

@@ -43,6 +43,11 @@ impl Running {
         self.task.await.unwrap();
     }
 
+    /// Tells it to stop, and does not wait.
+    pub(crate) fn tell_to_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
     pub(crate) fn kill(self) {
         self.task.abort();
     }
@@ -129,6 +134,17 @@ pub(crate) async fn start_server(
     dir: &Path,
     (id, count): (&str, u32),
 ) -> ServerSide {
+    start_patient_server(front, pki, dir, (id, count), Duration::ZERO).await
+}
+
+/// As [`start_server`], with time for what runs when it is told to stop.
+pub(crate) async fn start_patient_server(
+    front: Front,
+    pki: &Pki,
+    dir: &Path,
+    (id, count): (&str, u32),
+    graceful: Duration,
+) -> ServerSide {
     let socket = dir.join(format!("socket-{id}"));
     let port = free_port();
     let tcp = FrontEnd::Tcp {
@@ -158,7 +174,7 @@ pub(crate) async fn start_server(
         strategies: vec![Strategy::Default],
         keepalive: Duration::from_secs(30),
         dial_timeout: None,
-        graceful: Duration::ZERO,
+        graceful,
         tokens: None,
         leases: None,
     })

@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use konnectivity::dialer::dial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::destinations;
-use crate::pair::{Front, agent_config, dial_soon, start_agent, start_server};
+use crate::pair::{
+    FRONTS, Front, agent_config, dial_soon, eventually, start_agent, start_patient_server,
+    start_server,
+};
 use crate::pki::Pki;
 
 /// Hands connections out in turn, and counts them.
@@ -46,4 +51,36 @@ async fn an_agent_connects_to_each_server_once() {
     agent.stop().await;
     first.running.stop().await;
     second.running.stop().await;
+}
+
+// The first server stops: its tunnel goes on, its agent goes to the second one, nobody gets a new tunnel there, and it
+// ends with the last tunnel, long before its limit.
+#[tokio::test]
+async fn a_server_that_leaves_lets_its_tunnels_end() {
+    for front in FRONTS {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::new(dir.path(), "one");
+        let limit = Duration::from_secs(600);
+        let start = async |id| start_patient_server(front, &pki, dir.path(), (id, 1), limit).await;
+        let (mut first, second) = (start("s1").await, start("s2").await);
+        let (port, _) = balancer([first.agent_port, second.agent_port]).await;
+        let agent = start_agent(agent_config(pki.clone(), port)).await;
+        let echo = destinations::echo().await;
+        let mut old = dial_soon(&first.via, echo).await;
+        first.running.tell_to_stop();
+        let mut new = dial_soon(&second.via, echo).await;
+        for tunnel in [&mut old, &mut new] {
+            tunnel.write_all(b"ping").await.unwrap();
+            tunnel.read_exact(&mut [0; 4]).await.unwrap();
+        }
+        eventually(async || dial(&first.via, &echo.to_string()).await.err()).await;
+        drop(old);
+        let ended = tokio::time::timeout(Duration::from_secs(20), first.running.stop());
+        ended.await.expect("it ends with its last tunnel");
+        new.write_all(b"ping").await.unwrap();
+        new.read_exact(&mut [0; 4]).await.unwrap();
+        drop(new);
+        agent.stop().await;
+        second.running.stop().await;
+    }
 }

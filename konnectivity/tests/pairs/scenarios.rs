@@ -33,6 +33,10 @@ pub(crate) async fn all(server: Whose, agent: Whose) {
         duplicate_id(plan).await;
         wrong_authority(plan).await;
         tokens(plan).await;
+        // Upstream's agent cuts everything when upstream's server says that it leaves.
+        if (server, agent) != (Whose::Theirs, Whose::Theirs) {
+            server_leaves(plan).await;
+        }
         // Whose reader is the slow one's, decides: upstream's stop everything.
         if server == Whose::Ours {
             unread(plan).await;
@@ -260,6 +264,34 @@ async fn server_killed(plan: Plan) {
     .await;
     setting.restart_server();
     ping(&mut setting.dial(echo).await).await;
+}
+
+// A server that is told to stop gets nothing new, keeps what it has, and ends with it, before its limit.
+async fn server_leaves(plan: Plan) {
+    let patience = ["--graceful-shutdown-timeout=10m".to_owned()];
+    let mut setting = Setting::server(plan, &patience, true);
+    setting.add_agent("a1", &[]);
+    let echo = destinations::echo().await;
+    let mut tunnel = setting.dial(echo).await;
+    ping(&mut tunnel).await;
+    setting.server.terminate();
+    // Our server spares upstream's agent, which would cut the tunnel.
+    if plan.agent == Whose::Ours {
+        eventually("the agent has heard of it", async || {
+            let ready = setting.agents[0].health("/readyz").await?;
+            ready.contains("no servers connected").then_some(())
+        })
+        .await;
+    }
+    eventually("nothing new is taken", async || {
+        setting.try_dial(echo).await.err()
+    })
+    .await;
+    ping(&mut tunnel).await;
+    drop(tunnel);
+    let ended = tokio::time::timeout(Duration::from_secs(30), setting.server.child.wait());
+    let code = ended.await.expect("it ends with its last tunnel").unwrap();
+    assert!(code.success(), "{plan:?}: {code}");
 }
 
 // An agent that is leaving keeps what it has and gets nothing new.
