@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::agent::{AgentConfig, CountSource, LeaseCounting};
+use crate::agent::{AgentConfig, CountSource, LeaseCounting, Proxies};
 use crate::kubernetes::{self, KubeError};
 use crate::listen::Listen;
 use crate::server::{AgentsFrom, FrontEnd, LeaseSettings, Mode, ServerConfig, TokenSettings};
@@ -223,6 +223,7 @@ impl AgentFlags {
             identifiers: flags.agent_identifiers,
             server_host: flags.proxy_server_host,
             server_port: flags.proxy_server_port,
+            proxies: Proxies::from_environment(),
             tls: ClientFiles {
                 ca: flags.ca_cert,
                 identity: flags.agent_cert.zip(flags.agent_key),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use konnectivity::ClientFiles;
-use konnectivity::agent::{Agent, AgentConfig};
+use konnectivity::agent::{Agent, AgentConfig, Proxies};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -55,6 +55,7 @@ fn config(dir: &Path, number: u32, port: u16) -> AgentConfig {
         identifiers: format!("host=node-{number}"),
         server_host: "127.0.0.1".to_owned(),
         server_port: port,
+        proxies: Proxies::default(),
         tls: ClientFiles {
             ca: dir.join("ca.crt"),
             identity: Some((dir.join("client.crt"), dir.join("client.key"))),

@@ -1,6 +1,7 @@
 //! The servers an agent is connected to.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -13,6 +14,7 @@ pub(super) struct Servers {
     pub(super) metrics: Arc<AgentMetrics>,
     known: Mutex<Known>,
     changed: Notify,
+    turn: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -29,11 +31,18 @@ impl Servers {
             metrics,
             known: Mutex::default(),
             changed: Notify::new(),
+            // Agents that start together do not all begin at the same server.
+            turn: AtomicUsize::new(rand::random_range(0..1 << 16)),
         }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the next attempt to connect.
+    pub(super) fn turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Takes a server's place, until the result is dropped; `None` if it is taken.

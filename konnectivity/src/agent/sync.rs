@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
@@ -13,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use super::leases::{self, Count};
 use super::servers::{Connected, Servers};
 use super::session::{Effect, Session};
-use super::{AgentConfig, endpoint};
+use super::{AgentConfig, endpoint, way};
 use crate::http2::{self, Connection, Fields, Opener, Stream, Tuning, only};
 use crate::lanes::FIRST_WINDOW;
 use crate::link::{self, lock};
@@ -86,7 +87,7 @@ pub(super) async fn run(context: Context, mut ended: watch::Receiver<bool>) {
 impl Context {
     fn wanted(&self, count: &Count) -> usize {
         let source = self.config.leases.as_ref().map(|leases| leases.source);
-        let by_leases = source.map(|source| (source, count.get()));
+        let by_leases = source.map(|source| (source, count.get(Timestamp::now())));
         let wanted = leases::wanted(by_leases, self.servers.told());
         self.servers.metrics.known_servers.set(i64::from(wanted));
         wanted as usize
@@ -132,12 +133,7 @@ impl Context {
         let tls = config.tls.load().map_err(|error| error.to_string())?;
         let name = ServerName::try_from(config.server_host.clone())
             .map_err(|_| format!("`{}` is no host name", config.server_host))?;
-        let address = (config.server_host.as_str(), config.server_port);
-        let socket = TcpStream::connect(address).await;
-        let socket = socket.map_err(|error| self.unreachable(&error))?;
-        socket
-            .set_nodelay(true)
-            .map_err(|error| self.unreachable(&error))?;
+        let socket = way::open(config, self.servers.turn()).await?;
         let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
         let mut socket = handshake.await.map_err(|error| self.unreachable(&error))?;
         socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);

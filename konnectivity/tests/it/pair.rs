@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use konnectivity::agent::{Agent, AgentConfig};
+use konnectivity::agent::{Agent, AgentConfig, Proxies};
 use konnectivity::dialer::{DialError, TcpProxy, Tunnel, Via, dial};
 use konnectivity::server::{AgentsFrom, FrontEnd, Mode, Server, ServerConfig};
 use konnectivity::{ClientFiles, Listen, Policy, ServerFiles, Strategy};
@@ -200,6 +200,7 @@ pub(crate) fn agent_config(pki: Pki, server_port: u16) -> AgentConfig {
         identifiers: String::new(),
         server_host: "127.0.0.1".to_owned(),
         server_port,
+        proxies: Proxies::default(),
         tls: ClientFiles {
             ca: pki.ca,
             identity: Some((pki.cert, pki.key)),

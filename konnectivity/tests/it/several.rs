@@ -1,9 +1,10 @@
 //! Several servers behind one address.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use konnectivity::agent::{AgentConfig, Proxies};
 use konnectivity::dialer::dial;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -83,4 +84,59 @@ async fn a_server_that_leaves_lets_its_tunnels_end() {
         agent.stop().await;
         second.running.stop().await;
     }
+}
+
+/// A proxy that leads everybody to one port, and what it was asked for.
+async fn proxy(port: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(client.read_u8().await.unwrap());
+            }
+            heard.lock().unwrap().push(String::from_utf8(head).unwrap());
+            let answer = b"HTTP/1.1 200 Connection established\r\n\r\n";
+            client.write_all(answer).await.unwrap();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    (own, asked)
+}
+
+// The server's name means something to the proxy only.
+#[tokio::test]
+async fn an_agent_behind_a_proxy_reaches_its_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::new(dir.path(), "one");
+    let server = start_server(Front::ConnectUds, &pki, dir.path(), ("s1", 1)).await;
+    let (port, asked) = proxy(server.agent_port).await;
+    let agent = start_agent(AgentConfig {
+        server_host: "konnectivity.test".to_owned(),
+        server_port: 8132,
+        proxies: Proxies::parse(&format!("http://me:secret@127.0.0.1:{port}"), "other.test"),
+        ..agent_config(pki.clone(), 0)
+    })
+    .await;
+    let mut tunnel = dial_soon(&server.via, destinations::echo().await).await;
+    tunnel.write_all(b"ping").await.unwrap();
+    tunnel.read_exact(&mut [0; 4]).await.unwrap();
+    let asked = asked.lock().unwrap().remove(0);
+    assert!(
+        asked.starts_with("CONNECT konnectivity.test:8132 HTTP/1.1\r\n"),
+        "{asked}"
+    );
+    assert!(
+        asked.contains("\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n"),
+        "{asked}"
+    );
+    drop(tunnel);
+    agent.stop().await;
+    server.running.stop().await;
 }

@@ -11,7 +11,7 @@ use crate::by_tunnel::{
 };
 use crate::harness::{
     Finished, KYANITE, LOG, Namespace, Pki, Process, Server, ServerOptions, eventually,
-    find_program, skip,
+    find_program, free_port, skip,
 };
 
 const AUDIENCE: &str = "system:konnectivity-server";
@@ -140,4 +140,69 @@ fn an_agent_whose_token_is_for_somebody_else_is_refused() {
     assert_eq!(answer.code, 503, "{:#}", answer.body);
     let said = answer.body["message"].as_str().unwrap();
     assert!(said.contains("No agent available"), "{said}");
+}
+
+/// A metric of the agent at this port, summed over its labels.
+fn metric(port: u16, name: &str) -> Result<u64, String> {
+    use std::io::{Read as _, Write as _};
+    let broken = |error: std::io::Error| error.to_string();
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).map_err(broken)?;
+    let ask = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(ask.as_bytes()).map_err(broken)?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).map_err(broken)?;
+    let name = format!("konnectivity_network_proxy_agent_{name}");
+    let values = page.lines().filter_map(|line| {
+        let rest = line.strip_prefix(&*name)?;
+        (rest.starts_with([' ', '{'])).then(|| rest.rsplit(' ').next()?.parse::<u64>().ok())?
+    });
+    Ok(values.sum())
+}
+
+#[test]
+fn an_agent_that_counts_leases_watches_them() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let server = Server::start_alone();
+    for name in ["s1", "s2"] {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "labels": {"k8s-app": "konnectivity-server"}},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 3600,
+                     "renewTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()}});
+        server.admin().post(LEASES, &lease).ok();
+    }
+    let port = free_port();
+    let mut command = Command::new(KYANITE);
+    command
+        .args([
+            "konnectivity-agent",
+            "--proxy-server-host=127.0.0.1",
+            "--admin-server-port=0",
+        ])
+        .arg(format!("--proxy-server-port={}", free_port()))
+        .arg(format!("--health-server-port={port}"))
+        .args([
+            "--sync-interval=100ms",
+            "--sync-interval-cap=200ms",
+            "--count-server-leases",
+        ])
+        .arg(format!("--kubeconfig={}", server.kubeconfig().display()))
+        .arg(format!(
+            "--ca-cert={}",
+            server.home().join("data/pki/ca.crt").display()
+        ))
+        .env("HOME", server.home())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    let _agent = Process::new(command.spawn().expect("the built binary can be started"));
+    let knows = |servers: u64| {
+        eventually("the agent knows how many servers there are", || {
+            let known = metric(port, "known_server_count")?;
+            (known == servers).then_some(()).ok_or(format!("{known}"))
+        });
+    };
+    knows(2);
+    server.admin().delete(&format!("{LEASES}/s1")).ok();
+    knows(1);
+    assert_eq!(metric(port, "lease_lists_total"), Ok(1));
+    assert!(metric(port, "lease_watches_total").unwrap() >= 1);
 }

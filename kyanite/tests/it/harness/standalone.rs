@@ -247,7 +247,7 @@ fn launch(pki: &Pki, port: u16, flags: &[String]) -> Process {
 }
 
 /// A port that was free a moment ago; upstream's flags cannot say "any".
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     listener
         .local_addr()
