@@ -17,6 +17,7 @@ mod tables;
 
 pub(crate) use self::core::Tuning;
 pub(crate) use self::core::leaving::Leaver;
+pub(crate) use self::core::progress::Progress;
 pub(crate) use driver::{Connection, drive, serve};
 pub(crate) use hpack::Fields;
 pub(crate) use stream::{Opener, Stream, StreamError, percent_decode};

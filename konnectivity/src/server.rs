@@ -6,6 +6,7 @@ mod connect;
 mod leases;
 mod proxy;
 mod registry;
+mod standstill;
 mod tokens;
 
 use std::io;

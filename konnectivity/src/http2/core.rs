@@ -12,6 +12,7 @@ use super::messages::Assembler;
 use super::stream::StreamError;
 
 pub(crate) mod leaving;
+pub(crate) mod progress;
 mod receive;
 
 /// The window of every stream and connection before anybody says otherwise.
@@ -139,6 +140,8 @@ pub(super) struct Core {
     leaving: Option<oneshot::Sender<()>>,
     /// We take none, and have said so.
     refusing: bool,
+    /// How often the peer has opened a window.
+    openings: u64,
     /// Acknowledged pings, for the keepalive.
     pub(super) pongs: u64,
     /// Who can still use it; a client's connection nobody holds is closed.
@@ -174,6 +177,7 @@ impl Core {
             going_away: false,
             leaving: None,
             refusing: false,
+            openings: 0,
             pongs: 0,
             holders: 0,
             driver: None,

@@ -1,17 +1,18 @@
 //! The port agents connect to.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::backend::Backend;
 use super::registry::SHUTTING_DOWN;
-use super::{AgentsFrom, GREETING_TIMEOUT, Shared, refused};
+use super::{AgentsFrom, GREETING_TIMEOUT, Shared, refused, standstill};
 use crate::http2::{self, Connection, Fields, Stream, Tuning, only};
 use crate::lanes::FIRST_WINDOW;
-use crate::link;
+use crate::link::{self, lock};
 use crate::listen::{Phases, accept_loop};
 use crate::metrics::Method;
 use crate::strategies::Identifiers;
@@ -58,10 +59,23 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     };
     socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);
     let connection = Connection::server(socket, TUNING).keepalive(shared.keepalive);
-    http2::serve(connection, |stream| agent(stream, Arc::clone(&shared))).await;
+    // Set by a call of this connection, which is polled by the same poll.
+    let cut = AtomicBool::new(false);
+    let serving = http2::serve(connection, |stream| {
+        agent(stream, Arc::clone(&shared), &cut)
+    });
+    let mut serving = std::pin::pin!(serving);
+    std::future::poll_fn(|cx| {
+        let served = serving.as_mut().poll(cx);
+        if cut.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
+        served
+    })
+    .await;
 }
 
-async fn agent(stream: Stream, shared: Arc<Shared>) {
+async fn agent(stream: Stream, shared: Arc<Shared>, cut: &AtomicBool) {
     let request = stream.take_request();
     if only(&request, ":path") != Some(CONNECT) {
         return stream.unimplemented();
@@ -78,7 +92,19 @@ async fn agent(stream: Stream, shared: Arc<Shared>) {
     let agent = &backend.agent_id;
     tracing::info!(agent, "agent connected");
     let receive = |packet| backend.receive(packet);
-    let ended = link::run(&stream, &backend.lanes, &shared.metrics.agents, receive).await;
+    let running = link::run(&stream, &backend.lanes, &shared.metrics.agents, receive);
+    let ours = lock(&backend.lanes).extended();
+    let ended = match ours {
+        true => running.await,
+        false => tokio::select! {
+            biased;
+            ended = running => ended,
+            () = standstill::watch(&stream, &registered.suspect) => {
+                tracing::warn!(agent, "cut: it takes nothing any more, as one of its destinations does not read");
+                return cut.store(true, Ordering::Relaxed);
+            }
+        },
+    };
     drop(registered);
     let reason = ended.err().map(|error| error.text);
     tracing::info!(agent, reason, "agent disconnected");

@@ -1,6 +1,6 @@
 //! The agents that are connected now.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) struct Registry {
 struct Entry {
     backend: Arc<Backend>,
     leaver: Leaver,
+    /// Whether it seems to take nothing any more.
+    suspect: Arc<AtomicBool>,
 }
 
 impl Candidate for Entry {
@@ -41,7 +43,7 @@ impl Candidate for Entry {
     }
 
     fn draining(&self) -> bool {
-        self.backend.draining()
+        self.backend.draining() || self.suspect.load(Ordering::Relaxed)
     }
 
     fn load(&self) -> usize {
@@ -63,11 +65,14 @@ impl Registry {
 
     /// Adds an agent until the result is dropped, which also ends everything that goes through it.
     pub(super) fn register(&self, backend: &Arc<Backend>, leaver: Leaver) -> Registered<'_> {
+        let suspect = Arc::new(AtomicBool::new(false));
         self.agents().push(Entry {
             backend: Arc::clone(backend),
             leaver,
+            suspect: Arc::clone(&suspect),
         });
         Registered {
+            suspect,
             registry: self,
             backend: Arc::clone(backend),
         }
@@ -107,6 +112,8 @@ impl Registry {
 pub(super) struct Registered<'a> {
     registry: &'a Registry,
     backend: Arc<Backend>,
+    /// Whether others are chosen before it.
+    pub(super) suspect: Arc<AtomicBool>,
 }
 
 impl Drop for Registered<'_> {

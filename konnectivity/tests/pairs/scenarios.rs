@@ -43,6 +43,8 @@ pub(crate) async fn all(server: Whose, agent: Whose) {
         }
         if agent == Whose::Ours {
             deaf(plan).await;
+        } else if server == Whose::Ours {
+            deaf_behind_upstreams(plan).await;
         }
         if (server, agent) == (Whose::Ours, Whose::Ours) {
             half_close(&Setting::start(plan).await).await;
@@ -120,6 +122,22 @@ async fn deaf(plan: Plan) {
     });
     others_go_on(&setting).await;
     uploading.abort();
+}
+
+// Upstream's agent stands still with its destination: our server ends that, and the agent serves again.
+async fn deaf_behind_upstreams(plan: Plan) {
+    let setting = Setting::start(plan).await;
+    let mut stalled = setting.dial(destinations::deaf().await).await;
+    let stuffing = async {
+        let piece = vec![1; 64 << 10];
+        while stalled.write_all(&piece).await.is_ok() {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), stuffing)
+        .await
+        .expect("what cannot go on ends");
+    let said = setting.server.said();
+    assert!(said.contains("it takes nothing any more"), "{said}");
+    ping(&mut setting.dial(destinations::echo().await).await).await;
 }
 
 async fn others_go_on(setting: &Setting) {

@@ -383,6 +383,7 @@ impl Core {
             (_, None) => return Ok(()),
         };
         *window += more;
+        self.openings += 1;
         if *window > MAX_WINDOW {
             return Err(fault(Code::FlowControl, "a window beyond 2^31"));
         }
