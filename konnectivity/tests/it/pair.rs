@@ -134,16 +134,16 @@ pub(crate) async fn start_server(
     dir: &Path,
     (id, count): (&str, u32),
 ) -> ServerSide {
-    start_patient_server(front, pki, dir, (id, count), Duration::ZERO).await
+    start_server_as(front, pki, dir, (id, count), |_| {}).await
 }
 
-/// As [`start_server`], with time for what runs when it is told to stop.
-pub(crate) async fn start_patient_server(
+/// As [`start_server`], with settings of the test's choice.
+pub(crate) async fn start_server_as(
     front: Front,
     pki: &Pki,
     dir: &Path,
     (id, count): (&str, u32),
-    graceful: Duration,
+    change: impl FnOnce(&mut ServerConfig),
 ) -> ServerSide {
     let socket = dir.join(format!("socket-{id}"));
     let port = free_port();
@@ -161,7 +161,7 @@ pub(crate) async fn start_patient_server(
         Front::ConnectUds => (Mode::HttpConnect, uds, Via::ConnectUds(socket)),
         Front::ConnectTcp => (Mode::HttpConnect, tcp, Via::ConnectTcp(proxy(pki, port))),
     };
-    let server = Server::bind(ServerConfig {
+    let mut config = ServerConfig {
         server_id: id.to_owned(),
         server_count: count,
         mode,
@@ -174,12 +174,12 @@ pub(crate) async fn start_patient_server(
         strategies: vec![Strategy::Default],
         keepalive: Duration::from_secs(30),
         dial_timeout: None,
-        graceful,
+        graceful: Duration::ZERO,
         tokens: None,
         leases: None,
-    })
-    .await
-    .unwrap();
+    };
+    change(&mut config);
+    let server = Server::bind(config).await.unwrap();
     let agent_port = server.agent_port().unwrap();
     let (stop, stopped) = stoppable();
     let running = Running {

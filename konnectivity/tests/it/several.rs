@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use konnectivity::agent::{AgentConfig, Proxies};
 use konnectivity::dialer::dial;
+use konnectivity::server::{AgentsFrom, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::destinations;
 use crate::pair::{
-    FRONTS, Front, agent_config, dial_soon, eventually, start_agent, start_patient_server,
-    start_server,
+    FRONTS, Front, agent_config, dial_soon, eventually, start_agent, start_server, start_server_as,
 };
 use crate::pki::Pki;
 
@@ -61,8 +61,8 @@ async fn a_server_that_leaves_lets_its_tunnels_end() {
     for front in FRONTS {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::new(dir.path(), "one");
-        let limit = Duration::from_secs(600);
-        let start = async |id| start_patient_server(front, &pki, dir.path(), (id, 1), limit).await;
+        let patient = |config: &mut ServerConfig| config.graceful = Duration::from_secs(600);
+        let start = async |id| start_server_as(front, &pki, dir.path(), (id, 1), patient).await;
         let (mut first, second) = (start("s1").await, start("s2").await);
         let (port, _) = balancer([first.agent_port, second.agent_port]).await;
         let agent = start_agent(agent_config(pki.clone(), port)).await;
@@ -138,5 +138,21 @@ async fn an_agent_behind_a_proxy_reaches_its_server() {
     );
     drop(tunnel);
     agent.stop().await;
+    server.running.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_may_not_knock_is_hung_up_on_before_a_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let pki = Pki::new(dir.path(), "one");
+    let nobody = |config: &mut ServerConfig| config.agents_from = AgentsFrom::only(|_| false);
+    let server = start_server_as(Front::ConnectUds, &pki, dir.path(), ("s1", 1), nobody).await;
+    let mut socket = TcpStream::connect(("127.0.0.1", server.agent_port))
+        .await
+        .unwrap();
+    let mut said = Vec::new();
+    let hung_up = tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut said));
+    hung_up.await.expect("at once").unwrap();
+    assert!(said.is_empty());
     server.running.stop().await;
 }
