@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use tokio::sync::oneshot;
 
 use super::frame::{self, Code, HEAD, Head};
 use super::hpack::{self, Decoder, Fields};
@@ -137,7 +136,7 @@ pub(super) struct Core {
     /// The peer takes no new streams.
     pub(super) going_away: bool,
     /// Who wants to know when it says so.
-    leaving: Option<oneshot::Sender<()>>,
+    leaving: Option<tokio::sync::oneshot::Sender<()>>,
     /// We take none, and have said so.
     refusing: bool,
     /// How often the peer has opened a window.
@@ -445,7 +444,7 @@ impl Core {
         frame::put(&mut self.out, frame::PING, 0, 0, &[0; 8]);
     }
 
-    /// Says why no more is read; nothing may follow.
+    /// Says that no stream is taken after those that are there, and why.
     pub(super) fn say_goodbye(&mut self, fault: &Fault) {
         let mut payload = self.highest_peer_id.to_be_bytes().to_vec();
         payload.extend_from_slice(&(fault.code as u32).to_be_bytes());

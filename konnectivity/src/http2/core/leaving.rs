@@ -2,8 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use super::Core;
-use crate::http2::frame::{self, Code};
+use super::{Core, fault};
+use crate::http2::frame::Code;
 use crate::http2::stream::{Shared, Stream, lock};
 
 /// Tells a connection's peer to look for another one.
@@ -42,9 +42,7 @@ impl Core {
             return;
         }
         self.refusing = true;
-        let mut payload = self.highest_peer_id.to_be_bytes().to_vec();
-        payload.extend_from_slice(&(Code::NoError as u32).to_be_bytes());
-        frame::put(&mut self.out, frame::GOAWAY, 0, 0, &payload);
+        self.say_goodbye(&fault(Code::NoError, ""));
         self.nudge();
     }
 
