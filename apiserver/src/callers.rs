@@ -7,7 +7,7 @@ use crate::settings::Callers;
 impl Callers {
     /// Whether a connection from this address is let in. This machine itself always is: the other parts
     /// of the control plane come from there.
-    pub(crate) fn may_knock(&self, address: IpAddr) -> bool {
+    pub fn may_knock(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_loopback()
             || match self {

@@ -2,8 +2,8 @@
 //!
 //! Everybody who needs one asks here for "a connection to this host and port, for this kind of traffic".
 //! Whether it goes straight there or through a konnectivity server is decided by the
-//! `--egress-selector-config-file`; without one everything is direct, which is also how a cluster runs
-//! whose API server sits in the nodes' network.
+//! `--egress-selector-config-file`, or by `kyanite up`, which has such a server in its own process; without
+//! either everything is direct, which is also how a cluster runs whose API server sits in the nodes' network.
 
 mod configuration;
 mod dials;
@@ -12,12 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use konnectivity::dialer::{self, DialError, TcpProxy, Tunnel, Via};
 use rustls_pki_types::ServerName;
+use store::etcd::{Dialer, Socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::tls;
+use crate::{settings, tls};
 use configuration::{Keys, Protocol, Selection, Transport, Way};
 pub(crate) use dials::Dials;
 
@@ -66,7 +68,7 @@ pub(crate) enum Error {
 
 /// The ways out.
 #[derive(Debug, Default)]
-pub(crate) struct Egress {
+pub struct Egress {
     tunnels: Vec<(Traffic, Exit)>,
     /// What became of dials.
     pub(crate) dials: Dials,
@@ -79,11 +81,31 @@ struct Exit {
 }
 
 impl Egress {
-    /// Reads the file; everything is direct without one.
-    pub(crate) fn open(file: Option<&Path>) -> Result<Egress, String> {
-        let Some(file) = file else {
-            return Ok(Egress::default());
+    /// Reads the file, where there is one.
+    pub fn open(settings: &settings::Egress) -> Result<Arc<Egress>, crate::Error> {
+        let egress = match settings {
+            settings::Egress::Direct => Ok(Egress::default()),
+            settings::Egress::File(file) => Egress::read(file),
+            settings::Egress::Tunnel(socket) => Egress::through(socket),
         };
+        egress.map(Arc::new).map_err(crate::Error::Egress)
+    }
+
+    /// The way to etcd, where it is not direct.
+    pub fn etcd(self: &Arc<Self>) -> Option<Arc<dyn Dialer>> {
+        self.exit(Traffic::Etcd)?;
+        Some(Arc::clone(self) as Arc<dyn Dialer>)
+    }
+
+    fn through(socket: &Path) -> Result<Egress, String> {
+        let exit = Exit::new(Protocol::HttpConnect, Transport::Uds(socket.to_owned()))?;
+        Ok(Egress {
+            tunnels: vec![(Traffic::Cluster, exit)],
+            ..Egress::default()
+        })
+    }
+
+    fn read(file: &Path) -> Result<Egress, String> {
         let shown = file.display();
         let text = std::fs::read(file).map_err(|e| {
             format!("failed to read egress selector config: unable to read egress selector configuration from \"{shown}\" [{e}]")
@@ -94,11 +116,6 @@ impl Egress {
             let Way::Tunnel(protocol, transport) = way else {
                 continue;
             };
-            if traffic == Traffic::Etcd {
-                return Err(format!(
-                    "`{shown}`: etcd is reached without a tunnel here; make its proxyProtocol Direct"
-                ));
-            }
             let exit = Exit::new(protocol, transport)
                 .map_err(|why| format!("failed to setup egress selector with `{shown}`: {why}"))?;
             tunnels.push((traffic, exit));
@@ -129,6 +146,21 @@ impl Egress {
                     .map_err(|source| Error::Direct { address, source })?,
             )),
         }
+    }
+}
+
+// Only asked where etcd has a tunnel.
+impl Dialer for Egress {
+    fn dial(
+        self: Arc<Self>,
+        host: String,
+        port: u16,
+    ) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> {
+        Box::pin(async move {
+            let opened = self.connect(Traffic::Etcd, (&host, port)).await;
+            let stream: Box<dyn Socket> = Box::new(opened.map_err(std::io::Error::other)?);
+            Ok(stream)
+        })
     }
 }
 
@@ -230,7 +262,7 @@ mod tests {
     async fn without_a_file_connections_are_direct_and_fail_in_gos_words() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let egress = Egress::open(None).unwrap();
+        let egress = Egress::default();
         let there = ("127.0.0.1", port);
         let mut stream = egress.connect(Traffic::Cluster, there).await.unwrap();
         let (mut other, _) = listener.accept().await.unwrap();
@@ -257,7 +289,7 @@ mod tests {
             socket.display()
         );
         std::fs::write(&file, text).unwrap();
-        let egress = Egress::open(Some(&file)).unwrap();
+        let egress = Egress::read(&file).unwrap();
         assert!(egress.exit(Traffic::ControlPlane).is_none());
         let failed = egress.connect(Traffic::Cluster, ("10.0.0.1", 1)).await;
         assert!(failed.err().unwrap().to_string().contains("gone.sock"));
@@ -284,7 +316,7 @@ mod tests {
                  [{{name: {name}, connection: {{proxyProtocol: HTTPConnect, transport: {{tcp: {tcp}}}}}}}]}}"
             );
             std::fs::write(&file, text).unwrap();
-            Egress::open(Some(&file))
+            Egress::read(&file)
         };
         let file = |name: &str| dir.path().join(name).display().to_string();
         let (crt, key) = (file("crt"), file("key"));
@@ -296,8 +328,9 @@ mod tests {
         assert!(matches!(&exit.via, Via::ConnectTcp(proxy) if proxy.address == "10.0.0.1:8131"));
         let plain = open("cluster", "{url: 'http://10.0.0.1:8131'}".into()).unwrap_err();
         assert!(plain.contains("without encryption"), "{plain}");
-        let store = open("etcd", tls).unwrap_err();
-        assert!(store.ends_with("make its proxyProtocol Direct"), "{store}");
+        let store = Arc::new(open("etcd", tls).unwrap());
+        assert!(store.etcd().is_some() && store.exit(Traffic::Cluster).is_none());
+        assert!(Arc::new(egress).etcd().is_none());
     }
 
     #[test]

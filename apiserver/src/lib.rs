@@ -64,11 +64,13 @@ use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use kinds::resources::Resource;
+use konnectivity::server::Reviewer;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
 
 pub use clock::Clock;
+pub use egress::Egress;
 pub use reload::Reload;
 pub use tls::Error as TlsError;
 
@@ -85,8 +87,10 @@ pub struct Config {
     pub access: Access,
     /// From where they may come.
     pub callers: Callers,
-    /// How kubelets, pods and services are reached.
+    /// Who we are to kubelets, pods and services.
     pub outbound: Outbound,
+    /// The ways to them.
+    pub egress: Arc<Egress>,
     /// The address that clients and the `kubernetes` service are told.
     pub advertise: SocketAddr,
     /// Virtual IPs of services.
@@ -178,7 +182,7 @@ impl Server {
             admission: admission::Chain::new(&plugins),
             authenticator,
             authorizer,
-            outbound: Arc::new(outbound::Outbound::open(config.outbound)?),
+            outbound: Arc::new(outbound::Outbound::open(config.outbound, config.egress)?),
             shutdown: stop.subscribe(),
         });
         let discovery = discovery::Discovery::new(&config.advertise.to_string());
@@ -209,6 +213,11 @@ impl Server {
     /// Reads changed certificates, keys and CAs again without waiting for the next look at them.
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
+    }
+
+    /// Judges tokens for those who serve beside this server.
+    pub fn tokens(&self) -> Arc<dyn Reviewer> {
+        Arc::clone(&self.app.api) as Arc<dyn Reviewer>
     }
 
     /// Serves until `shutdown` completes, then lets open requests finish. The first part of the result

@@ -63,7 +63,7 @@ pub(crate) struct Outbound {
     /// Settings as given.
     pub(crate) settings: Settings,
     /// The way.
-    pub(crate) egress: Egress,
+    pub(crate) egress: Arc<Egress>,
     /// Connections for the next request.
     pub(crate) idle: Arc<Idle>,
     keys: ArcSwap<Keys>,
@@ -77,9 +77,7 @@ struct Keys {
 }
 
 impl Outbound {
-    pub(crate) fn open(settings: Settings) -> Result<Outbound, crate::Error> {
-        let file = settings.egress_selector_config_file.as_deref();
-        let egress = Egress::open(file).map_err(crate::Error::Egress)?;
+    pub(crate) fn open(settings: Settings, egress: Arc<Egress>) -> Result<Outbound, crate::Error> {
         let keys = ArcSwap::from_pointee(Keys::read(&settings)?);
         Ok(Outbound {
             settings,

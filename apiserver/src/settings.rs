@@ -205,14 +205,23 @@ pub struct Access {
 /// How the server reaches kubelets, pods and services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbound {
-    /// `--egress-selector-config-file`: which traffic takes a tunnel; all is direct without it.
-    pub egress_selector_config_file: Option<PathBuf>,
     /// `--kubelet-client-certificate` and `--kubelet-client-key`: who we are to kubelets.
     pub kubelet_client: Option<KeyPairFiles>,
     /// `--kubelet-certificate-authority`: CAs of kubelets; without it their certificates are not checked.
     pub kubelet_authority_file: Option<PathBuf>,
     /// `--kubelet-preferred-address-types`.
     pub kubelet_preferred_address_types: Vec<String>,
+}
+
+/// Which way traffic to nodes, pods and services leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Egress {
+    /// All of it straight to its destination.
+    Direct,
+    /// As an EgressSelectorConfiguration says (`--egress-selector-config-file`).
+    File(PathBuf),
+    /// To the cluster through the konnectivity server that takes `CONNECT` at this socket.
+    Tunnel(PathBuf),
 }
 
 impl Outbound {
@@ -229,7 +238,6 @@ impl Outbound {
 impl Default for Outbound {
     fn default() -> Outbound {
         Outbound {
-            egress_selector_config_file: None,
             kubelet_client: None,
             kubelet_authority_file: None,
             kubelet_preferred_address_types: Outbound::PREFERRED_ADDRESS_TYPES

@@ -1,6 +1,7 @@
 //! Tunnels to nodes: the same load over plain loopback, over a naive relay of the same hops, and over
 //! konnectivity, ours and upstream's.
 
+mod agents;
 mod load;
 pub(crate) mod relay;
 mod report;
@@ -10,6 +11,7 @@ mod sink;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use report::Report;
 
@@ -27,6 +29,7 @@ pub(crate) struct Size {
     pub(crate) dials_alone: u32,
     pub(crate) dials_together: u32,
     pub(crate) tunnels: u32,
+    pub(crate) agents: u32,
 }
 
 const MIB: u64 = 1 << 20;
@@ -40,6 +43,7 @@ pub(crate) const FULL: Size = Size {
     dials_alone: 800,
     dials_together: 2_000,
     tunnels: 1_000,
+    agents: 1_000,
 };
 
 /// A look at whether everything works.
@@ -51,6 +55,7 @@ pub(crate) const QUICK: Size = Size {
     dials_alone: 80,
     dials_together: 200,
     tunnels: 100,
+    agents: 100,
 };
 
 /// Runs the load over every route there is here.
@@ -61,6 +66,15 @@ pub(crate) async fn run(
     size: Size,
     say: impl Fn(&str),
 ) -> Result<Report> {
+    // A connection of an agent is an open file, here too.
+    let files = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: files.maximum,
+            ..files
+        },
+    )?;
     let mut ways = vec![Way::Loopback, Way::Relay];
     let theirs = upstream.filter(|programs| routes::are_there(programs));
     for front in [Front::HttpConnect, Front::Grpc] {
@@ -81,7 +95,13 @@ async fn one(way: &Way, dir: &Path, size: Size) -> Result<Measures> {
     let dir = tempfile::TempDir::with_prefix_in("tunnels-", dir)?;
     let sink = Sink::start()?;
     let route = Route::open(way, dir.path(), sink.address).await?;
-    let measures = load::run(&route, size).await?;
+    let mut measures = load::run(&route, size).await?;
     route.close().await?;
+    // In new processes: what the load left behind in memory is not the agents'.
+    if let Way::Tunnel(..) = way {
+        let route = Route::open(way, dir.path(), sink.address).await?;
+        measures.with_agents = agents::measure(&route, dir.path(), size.agents).await?;
+        route.close().await?;
+    }
     Ok(measures)
 }

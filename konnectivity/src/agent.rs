@@ -2,9 +2,11 @@
 
 mod endpoint;
 mod leases;
+mod proxies;
 mod servers;
 mod session;
 mod sync;
+mod way;
 
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ use crate::monitor;
 use crate::tls::{ClientFiles, TlsError};
 
 pub use leases::{CountSource, LeaseCounting};
+pub use proxies::Proxies;
 use servers::Servers;
 #[cfg(test)]
 pub(crate) use session::{Effect, Session};
@@ -38,6 +41,8 @@ pub struct AgentConfig {
     pub server_host: String,
     /// Its port.
     pub server_port: u16,
+    /// What is on the way to it.
+    pub proxies: Proxies,
     /// Certificates.
     pub tls: ClientFiles,
     /// The file of the service account's token, where servers ask for one.

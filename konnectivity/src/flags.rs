@@ -3,14 +3,15 @@
 mod args;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::agent::{AgentConfig, CountSource, LeaseCounting};
+use crate::agent::{AgentConfig, CountSource, LeaseCounting, Proxies};
 use crate::kubernetes::{self, KubeError};
 use crate::listen::Listen;
-use crate::server::{FrontEnd, LeaseSettings, Mode, ServerConfig, TokenSettings};
+use crate::server::{AgentsFrom, FrontEnd, LeaseSettings, Mode, ServerConfig, TokenSettings};
 use crate::strategies::{Identifiers, Strategy};
 use crate::tls::{ClientFiles, Policy, ServerFiles, knows_suite};
 use args::TlsVersion;
@@ -86,6 +87,7 @@ impl ServerFlags {
             },
             front,
             agents: listen(&flags.agent_bind_address, flags.agent_port),
+            agents_from: AgentsFrom::anywhere(),
             agent_tls,
             health: Some(listen(&flags.health_bind_address, flags.health_port)),
             admin: Some(listen(&flags.admin_bind_address, flags.admin_port)),
@@ -177,7 +179,7 @@ fn tokens(flags: &ServerFlags) -> Result<Option<WithClient>> {
     let [namespace, service_account, audience] =
         wanted.map(|(_, value)| value.clone().unwrap_or_default());
     Ok(Some(Box::new(move |client| TokenSettings {
-        client,
+        reviewer: Arc::new(client),
         audience,
         namespace,
         service_account,
@@ -221,6 +223,7 @@ impl AgentFlags {
             identifiers: flags.agent_identifiers,
             server_host: flags.proxy_server_host,
             server_port: flags.proxy_server_port,
+            proxies: Proxies::from_environment(),
             tls: ClientFiles {
                 ca: flags.ca_cert,
                 identity: flags.agent_cert.zip(flags.agent_key),

@@ -16,9 +16,11 @@ mod stream;
 mod tables;
 
 pub(crate) use self::core::Tuning;
+pub(crate) use self::core::leaving::Leaver;
+pub(crate) use self::core::progress::Progress;
 pub(crate) use driver::{Connection, drive, serve};
 pub(crate) use hpack::Fields;
-pub(crate) use stream::{Opener, Stream, StreamError};
+pub(crate) use stream::{Opener, Stream, StreamError, percent_decode};
 
 /// The value of the one field of that name: none or several are `None`.
 pub(crate) fn only<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {

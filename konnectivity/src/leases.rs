@@ -20,18 +20,17 @@ pub(crate) fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, Strin
         .collect()
 }
 
-/// Whether the server behind a lease is still there.
+/// Until when the server behind a lease is taken to be there.
+pub(crate) fn valid_until(lease: &Lease) -> Option<Timestamp> {
+    let spec = lease.spec.as_ref()?;
+    let MicroTime(since) = spec.renew_time.as_ref().or(spec.acquire_time.as_ref())?;
+    let seconds = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds?));
+    since.checked_add(seconds).ok()
+}
+
+/// Whether it is still there.
 pub(crate) fn is_valid(lease: &Lease, now: Timestamp) -> bool {
-    let Some(spec) = &lease.spec else {
-        return false;
-    };
-    let since = spec.renew_time.as_ref().or(spec.acquire_time.as_ref());
-    match (since, spec.lease_duration_seconds) {
-        (Some(MicroTime(since)), Some(seconds)) => {
-            *since + SignedDuration::from_secs(i64::from(seconds)) > now
-        }
-        _ => false,
-    }
+    valid_until(lease).is_some_and(|end| end > now)
 }
 
 /// The name of a server's lease.

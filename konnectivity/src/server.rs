@@ -6,9 +6,11 @@ mod connect;
 mod leases;
 mod proxy;
 mod registry;
+mod standstill;
 mod tokens;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use crate::tls::{Reloading, ServerFiles, TlsError};
 pub(crate) use backend::{Backend, PendingDial};
 pub use leases::LeaseSettings;
 use registry::Registry;
-pub use tokens::TokenSettings;
+pub use tokens::{Reviewer, TokenSettings};
 
 /// How long a dial may take when nothing else is said: less than the API server waits, so that it
 /// hears a reason.
@@ -65,6 +67,28 @@ pub enum FrontEnd {
     },
 }
 
+/// The addresses whose connections the agents' port takes.
+#[derive(Clone)]
+pub struct AgentsFrom(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl AgentsFrom {
+    /// Those for which `may_knock` holds.
+    pub fn only(may_knock: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> AgentsFrom {
+        AgentsFrom(Arc::new(may_knock))
+    }
+
+    /// All.
+    pub fn anywhere() -> AgentsFrom {
+        AgentsFrom::only(|_| true)
+    }
+}
+
+impl std::fmt::Debug for AgentsFrom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AgentsFrom")
+    }
+}
+
 /// Everything a server is told.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -78,6 +102,8 @@ pub struct ServerConfig {
     pub front: FrontEnd,
     /// Where agents come in.
     pub agents: Listen,
+    /// From where they may come: others are hung up on before TLS.
+    pub agents_from: AgentsFrom,
     /// Certificates for agents.
     pub agent_tls: ServerFiles,
     /// `/healthz`, `/readyz`, `/metrics`.
@@ -137,6 +163,7 @@ pub struct Server {
     mode: Mode,
     front: Front,
     agents: TcpListener,
+    agents_from: AgentsFrom,
     agent_tls: Arc<Reloading>,
     health: Option<TcpListener>,
     admin: Option<TcpListener>,
@@ -176,6 +203,7 @@ impl Server {
             mode: config.mode,
             front,
             agents: bind(&config.agents).await?,
+            agents_from: config.agents_from,
             agent_tls: Arc::new(Reloading::new(config.agent_tls, b"h2")?),
             health: bind_optional(config.health.as_ref()).await?,
             admin: bind_optional(config.admin.as_ref()).await?,
@@ -212,6 +240,7 @@ impl Server {
         stop.await;
         shared.closing.store(true, Ordering::Relaxed);
         close.send_replace(true);
+        shared.registry.leave();
         // With no time given, or when it is over, what is left is cut. A task fails only by a panic,
         // which was reported where it happened.
         let finished =
@@ -234,7 +263,12 @@ impl Server {
             ended: ended.clone(),
         };
         let shared = || Arc::clone(&self.shared);
-        let agents = agents::accept(self.agents, self.agent_tls, shared(), until_end.clone());
+        let port = agents::Port {
+            listener: self.agents,
+            from: self.agents_from,
+            tls: self.agent_tls,
+        };
+        let agents = port.accept(shared(), until_end.clone());
         let mut others = vec![tokio::spawn(agents)];
         for (listener, health) in [(self.health, true), (self.admin, false)] {
             let monitor = monitor_loop(listener, health, shared(), until_end.clone());
@@ -332,7 +366,7 @@ impl Shared {
             "/healthz" if health => monitor::Page::ok("ok"),
             "/readyz" | "/ready" if health => {
                 if self.closing.load(Ordering::Relaxed) {
-                    monitor::Page::status(500, "the server is shutting down")
+                    monitor::Page::status(500, registry::SHUTTING_DOWN)
                 } else if self.registry.is_ready() {
                     monitor::Page::ok("ok")
                 } else {

@@ -129,9 +129,8 @@ pub(crate) struct Up {
         value_name = "NAMES"
     )]
     pub(crate) controllers: Vec<String>,
-    /// An EgressSelectorConfiguration: which traffic to nodes takes a tunnel [default: all is direct]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) egress_selector_config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) way_to_nodes: network::WayToNodes,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Tell the parent process about stages on standard output

@@ -6,6 +6,7 @@
 //! kubeconfig   how to reach this server as admin; *.conf are those of the other roles
 //! state.json   pid and address of the running server
 //! lock         held by the running server
+//! konnectivity.sock  where the API server dials through the nodes' tunnels, if there are any
 //! admin.sock   the running server's local door, for backups and new certificates
 //! log          what the background server logs
 //! ```
@@ -36,6 +37,9 @@ pub(crate) struct State {
     pub(crate) kubeconfig: PathBuf,
     /// What was current there before.
     pub(crate) previous_context: Option<String>,
+    /// Where konnectivity agents connect, if they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) konnectivity: Option<String>,
 }
 
 impl DataDir {
@@ -87,6 +91,11 @@ impl DataDir {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("admin.sock")
+    }
+
+    /// Where the API server dials through the nodes' tunnels.
+    pub(crate) fn tunnel_socket(&self) -> PathBuf {
+        self.0.join("konnectivity.sock")
     }
 
     fn state_file(&self) -> PathBuf {

@@ -6,6 +6,7 @@
 //! connection ends with an error, and its reader starts a new one from the last revision it saw.
 
 mod connection;
+mod dialer;
 mod lease;
 mod messages;
 mod watching;
@@ -20,6 +21,7 @@ use tonic::{Code, Status};
 
 use crate::{Change, Error, Expect, KeyValue, Range, Result, Revision, Store, Watch, Written};
 use connection::{Connection, Repeat, failed};
+pub use dialer::{Dialer, Socket};
 use lease::Leases;
 use messages::{
     CompactionRequest, CompactionResponse, Compare, DeleteRangeRequest, LeaseGrantRequest,
@@ -51,6 +53,8 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// Certificates, if the cluster speaks TLS.
     pub tls: Option<Tls>,
+    /// Opens the connections, where they do not go straight to the endpoints.
+    pub dialer: Option<Arc<dyn Dialer>>,
     /// How long connecting may take. Default 2 s.
     pub connect_timeout: Duration,
     /// How long a call may take. Default 10 s.
@@ -63,6 +67,7 @@ impl Options {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             tls: None,
+            dialer: None,
             connect_timeout: Duration::from_secs(2),
             call_timeout: Duration::from_secs(10),
         }

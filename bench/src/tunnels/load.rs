@@ -43,6 +43,8 @@ pub(super) struct Measures {
     pub(super) idle: Vec<u64>,
     /// Bytes per tunnel, server and agent.
     pub(super) per_tunnel: Vec<f64>,
+    /// Bytes of a server with many agents.
+    pub(super) with_agents: Option<u64>,
 }
 
 /// Many bytes.
@@ -72,6 +74,7 @@ pub(super) async fn run(route: &Route, size: Size) -> Result<Measures> {
     Ok(Measures {
         idle,
         per_tunnel,
+        with_agents: None,
         upload: bulk(route, Use::Upload, 1, size.upload).await?,
         download: bulk(route, Use::Download, 1, size.download).await?,
         upload_many: bulk(route, Use::Upload, size.streams, size.upload).await?,

@@ -38,7 +38,7 @@ enum Goal {
 const MIB: f64 = 1024.0 * 1024.0;
 
 #[rustfmt::skip]
-fn rows() -> [Row; 16] {
+fn rows() -> [Row; 17] {
     use Better::{Less, More};
     use Goal::{AtLeast, AtMost, None, Times};
     let row = |name, unit, better, goal, value| Row { name, unit, better, value, goal };
@@ -59,6 +59,7 @@ fn rows() -> [Row; 16] {
         row("memory of one, idle", "MiB", Less, AtMost(6.0), |m| most(m.idle.iter().map(|bytes| *bytes as f64 / MIB))),
         row("  per tunnel, server", "KiB", Less, AtMost(8.0), |m| m.per_tunnel.first().map(|bytes| bytes / 1024.0)),
         row("  per tunnel, agent", "KiB", Less, AtMost(8.0), |m| m.per_tunnel.get(1).map(|bytes| bytes / 1024.0)),
+        row("  of a server, many agents", "MiB", Less, AtMost(60.0), |m| m.with_agents.map(|bytes| bytes as f64 / MIB)),
     ]
 }
 
@@ -184,13 +185,14 @@ impl Report {
             dials_alone,
             dials_together,
             tunnels,
+            agents,
         } = self.size;
         let mib = |bytes: u64| bytes >> 20;
         format!(
             "Tunnels: one agent, TLS with client certificates between it and the server, a Unix socket before it; one process is the client \
              (our dialer, for upstream's server too) and the far end. {} MiB up in writes of a TLS record, {} MiB down; many streams are {streams}. \
              {round_trips} round trips of 64 bytes; {dials_alone} dials one by one, {dials_together} by {WORKERS} workers, each with nine bytes out and \
-             one back. Stalled: one that is not read and one whose far end does not read. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels. The relay does the same \
+             one back. Stalled: one that is not read and one whose far end does not read. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels; of a server that was just started, with {agents} agents. The relay does the same \
              hops with a TLS connection per tunnel and multiplexes nothing. CPU: server and agent together, user and kernel.",
             mib(upload),
             mib(download)

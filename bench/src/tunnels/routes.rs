@@ -87,6 +87,15 @@ pub(super) struct Route {
     children: Vec<Child>,
     entrance: Entrance,
     sink: SocketAddr,
+    /// The konnectivity server's, where there is one.
+    pub(super) ports: Option<Ports>,
+}
+
+/// Where a konnectivity server listens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) agents: u16,
+    pub(super) health: u16,
 }
 
 enum Entrance {
@@ -100,6 +109,7 @@ impl Route {
     pub(super) async fn open(way: &Way, dir: &Path, sink: SocketAddr) -> Result<Route> {
         let socket = dir.join("entrance.sock");
         Pki::make(dir)?;
+        let mut ports = None;
         let (children, entrance) = match way {
             Way::Loopback => (Vec::new(), Entrance::Direct),
             Way::Relay => (relay(dir, &socket, sink)?, Entrance::Socket(socket)),
@@ -108,13 +118,16 @@ impl Route {
                     Front::HttpConnect => Via::ConnectUds(socket.clone()),
                     Front::Grpc => Via::GrpcUds(socket.clone()),
                 };
-                (tunnel(whose, *front, dir, &socket)?, Entrance::Tunnel(via))
+                let (children, taken) = tunnel(whose, *front, dir, &socket)?;
+                ports = Some(taken);
+                (children, Entrance::Tunnel(via))
             }
         };
         let mut route = Route {
             children,
             entrance,
             sink,
+            ports,
         };
         route.wait().await?;
         Ok(route)
@@ -192,7 +205,7 @@ fn relay(dir: &Path, socket: &Path, sink: SocketAddr) -> Result<Vec<Child>> {
     ])
 }
 
-fn tunnel(whose: &Whose, front: Front, dir: &Path, socket: &Path) -> Result<Vec<Child>> {
+fn tunnel(whose: &Whose, front: Front, dir: &Path, socket: &Path) -> Result<(Vec<Child>, Ports)> {
     let [agent_port, server_admin, server_health] = free_ports()?;
     let [agent_admin, agent_health, _] = free_ports()?;
     let file = |name: &str| dir.join(name).display().to_string();
@@ -220,10 +233,15 @@ fn tunnel(whose: &Whose, front: Front, dir: &Path, socket: &Path) -> Result<Vec<
     server_command.args(server.map(|(name, value)| format!("--{name}={value}")));
     let mut agent_command = command(whose, "agent");
     agent_command.args(agent.map(|(name, value)| format!("--{name}={value}")));
-    Ok(vec![
+    let children = vec![
         spawn(server_command, &dir.join("server.log"))?,
         spawn(agent_command, &dir.join("agent.log"))?,
-    ])
+    ];
+    let ports = Ports {
+        agents: agent_port,
+        health: server_health,
+    };
+    Ok((children, ports))
 }
 
 fn command(whose: &Whose, role: &str) -> Command {

@@ -1,7 +1,9 @@
 //! The servers an agent is connected to.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 
@@ -12,6 +14,7 @@ pub(super) struct Servers {
     pub(super) metrics: Arc<AgentMetrics>,
     known: Mutex<Known>,
     changed: Notify,
+    turn: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -28,11 +31,18 @@ impl Servers {
             metrics,
             known: Mutex::default(),
             changed: Notify::new(),
+            // Agents that start together do not all begin at the same server.
+            turn: AtomicUsize::new(rand::random_range(0..1 << 16)),
         }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the next attempt to connect.
+    pub(super) fn turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Takes a server's place, until the result is dropped; `None` if it is taken.
@@ -63,6 +73,21 @@ impl Servers {
         self.count() > 0
     }
 
+    /// Completes when the condition holds; looked at whenever something has ended, or the caller's task runs.
+    pub(super) async fn until(&self, condition: impl Fn() -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            let moved = std::future::poll_fn(|cx| match condition() {
+                true => Poll::Ready(false),
+                false => changed.as_mut().poll(cx).map(|()| true),
+            });
+            if !moved.await {
+                return;
+            }
+        }
+    }
+
     /// A connection to a server or a destination has ended.
     pub(super) fn moved(&self) {
         self.changed.notify_waiters();
@@ -70,15 +95,7 @@ impl Servers {
 
     /// Completes when there is no connection to a destination left.
     pub(super) async fn idle(&self) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.metrics.endpoints.get() == 0 {
-                return;
-            }
-            changed.await;
-        }
+        self.until(|| self.metrics.endpoints.get() == 0).await;
     }
 }
 

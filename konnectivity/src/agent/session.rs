@@ -136,6 +136,11 @@ impl Session {
         });
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dials().is_empty() && lock(&self.lanes).len() == 0
+    }
+
     /// The stream is over.
     pub(crate) fn lose(&self) {
         for (_, dial) in self.dials().drain() {
@@ -151,14 +156,6 @@ fn unknown(id: i64, error: &str) -> Packet {
     Packet::CloseResponse {
         id,
         error: error.to_owned(),
-    }
-}
-
-#[cfg(test)]
-impl Session {
-    /// Whether nothing is under way.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.dials().is_empty() && lock(&self.lanes).len() == 0
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -13,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use super::leases::{self, Count};
 use super::servers::{Connected, Servers};
 use super::session::{Effect, Session};
-use super::{AgentConfig, endpoint};
+use super::{AgentConfig, endpoint, way};
 use crate::http2::{self, Connection, Fields, Opener, Stream, Tuning, only};
 use crate::lanes::FIRST_WINDOW;
 use crate::link::{self, lock};
@@ -86,7 +87,7 @@ pub(super) async fn run(context: Context, mut ended: watch::Receiver<bool>) {
 impl Context {
     fn wanted(&self, count: &Count) -> usize {
         let source = self.config.leases.as_ref().map(|leases| leases.source);
-        let by_leases = source.map(|source| (source, count.get()));
+        let by_leases = source.map(|source| (source, count.get(Timestamp::now())));
         let wanted = leases::wanted(by_leases, self.servers.told());
         self.servers.metrics.known_servers.set(i64::from(wanted));
         wanted as usize
@@ -132,12 +133,7 @@ impl Context {
         let tls = config.tls.load().map_err(|error| error.to_string())?;
         let name = ServerName::try_from(config.server_host.clone())
             .map_err(|_| format!("`{}` is no host name", config.server_host))?;
-        let address = (config.server_host.as_str(), config.server_port);
-        let socket = TcpStream::connect(address).await;
-        let socket = socket.map_err(|error| self.unreachable(&error))?;
-        socket
-            .set_nodelay(true)
-            .map_err(|error| self.unreachable(&error))?;
+        let socket = way::open(config, self.servers.turn()).await?;
         let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
         let mut socket = handshake.await.map_err(|error| self.unreachable(&error))?;
         socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);
@@ -173,6 +169,7 @@ impl Context {
     }
 
     async fn serve(self, stream: Stream, _opener: Opener, server: ServerHello, place: Connected) {
+        let mut place = Some(place);
         let session = Arc::new(Session::new(server.window));
         let mut draining = self.draining.clone();
         let mut endpoints = JoinSet::new();
@@ -199,9 +196,13 @@ impl Context {
             lock(&session.lanes).control(Packet::Drain);
             std::future::pending::<()>().await;
         };
+        let told = stream.peer_leaves();
+        // The stream's packets first: what is asked after them is asked about the state they leave.
         let ended = tokio::select! {
+            biased;
             ended = running => ended,
             () = leaving => Ok(()),
+            () = self.dismissed(told, &stream, &session, &mut place) => Ok(()),
         };
         let reason = ended.as_ref().err().map(ToString::to_string);
         tracing::info!(server = server.id, reason, "disconnected");
@@ -210,6 +211,26 @@ impl Context {
         session.lose();
         // What destinations still have to be given goes out before they are closed.
         while endpoints.join_next().await.is_some() {}
+    }
+}
+
+impl Context {
+    // The server takes nothing new: its place is free for the next connection, and this one stays until what runs on
+    // it has ended. Upstream's agent cuts it all.
+    async fn dismissed(
+        &self,
+        told: oneshot::Receiver<()>,
+        stream: &Stream,
+        session: &Session,
+        place: &mut Option<Connected>,
+    ) {
+        if told.await.is_err() {
+            return std::future::pending().await;
+        }
+        tracing::info!("the server is leaving; what runs through it goes on");
+        drop(place.take());
+        self.servers.until(|| session.is_empty()).await;
+        std::future::poll_fn(|cx| stream.poll_sent(cx)).await;
     }
 }
 

@@ -202,7 +202,7 @@ pub struct AgentFlags {
     /// CA of the servers' certificate
     #[arg(long, value_name = "FILE")]
     pub(super) ca_cert: PathBuf,
-    /// Address of all servers
+    /// Name or address of all servers; every address behind a name is tried, HTTPS_PROXY and NO_PROXY are honoured
     #[arg(long, default_value = "127.0.0.1", value_name = "HOST")]
     pub(super) proxy_server_host: String,
     /// Its port

@@ -10,6 +10,8 @@ use super::hpack::{self, Decoder, Fields};
 use super::messages::Assembler;
 use super::stream::StreamError;
 
+pub(crate) mod leaving;
+pub(crate) mod progress;
 mod receive;
 
 /// The window of every stream and connection before anybody says otherwise.
@@ -133,6 +135,12 @@ pub(super) struct Core {
     pub(super) lost: Option<StreamError>,
     /// The peer takes no new streams.
     pub(super) going_away: bool,
+    /// Who wants to know when it says so.
+    leaving: Option<tokio::sync::oneshot::Sender<()>>,
+    /// We take none, and have said so.
+    refusing: bool,
+    /// How often the peer has opened a window.
+    openings: u64,
     /// Acknowledged pings, for the keepalive.
     pub(super) pongs: u64,
     /// Who can still use it; a client's connection nobody holds is closed.
@@ -166,6 +174,9 @@ impl Core {
             out: BytesMut::new(),
             lost: None,
             going_away: false,
+            leaving: None,
+            refusing: false,
+            openings: 0,
             pongs: 0,
             holders: 0,
             driver: None,
@@ -433,7 +444,7 @@ impl Core {
         frame::put(&mut self.out, frame::PING, 0, 0, &[0; 8]);
     }
 
-    /// Says why no more is read; nothing may follow.
+    /// Says that no stream is taken after those that are there, and why.
     pub(super) fn say_goodbye(&mut self, fault: &Fault) {
         let mut payload = self.highest_peer_id.to_be_bytes().to_vec();
         payload.extend_from_slice(&(fault.code as u32).to_be_bytes());

@@ -1,15 +1,18 @@
 //! The port agents connect to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::backend::Backend;
-use super::{GREETING_TIMEOUT, Shared, refused};
+use super::registry::SHUTTING_DOWN;
+use super::{AgentsFrom, GREETING_TIMEOUT, Shared, refused, standstill};
 use crate::http2::{self, Connection, Fields, Stream, Tuning, only};
 use crate::lanes::FIRST_WINDOW;
-use crate::link;
+use crate::link::{self, lock};
 use crate::listen::{Phases, accept_loop};
 use crate::metrics::Method;
 use crate::strategies::Identifiers;
@@ -22,17 +25,29 @@ const TUNING: Tuning = Tuning {
     max_streams: 16,
 };
 
-pub(super) async fn accept(
-    listener: TcpListener,
-    tls: Arc<Reloading>,
-    shared: Arc<Shared>,
-    phases: Phases,
-) {
-    accept_loop(listener, phases, |socket| {
-        let acceptor = TlsAcceptor::from(tls.current());
-        serve(socket, acceptor, Arc::clone(&shared))
-    })
-    .await;
+/// Where agents come in.
+pub(super) struct Port {
+    pub(super) listener: TcpListener,
+    pub(super) from: AgentsFrom,
+    pub(super) tls: Arc<Reloading>,
+}
+
+impl Port {
+    pub(super) async fn accept(self, shared: Arc<Shared>, phases: Phases) {
+        accept_loop(self.listener, phases, |socket| {
+            let may_knock = socket
+                .peer_addr()
+                .is_ok_and(|peer| (self.from.0)(peer.ip()));
+            let acceptor = may_knock.then(|| TlsAcceptor::from(self.tls.current()));
+            let shared = Arc::clone(&shared);
+            async move {
+                if let Some(acceptor) = acceptor {
+                    serve(socket, acceptor, shared).await;
+                }
+            }
+        })
+        .await;
+    }
 }
 
 async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -44,10 +59,23 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     };
     socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);
     let connection = Connection::server(socket, TUNING).keepalive(shared.keepalive);
-    http2::serve(connection, |stream| agent(stream, Arc::clone(&shared))).await;
+    // Set by a call of this connection, which is polled by the same poll.
+    let cut = AtomicBool::new(false);
+    let serving = http2::serve(connection, |stream| {
+        agent(stream, Arc::clone(&shared), &cut)
+    });
+    let mut serving = std::pin::pin!(serving);
+    std::future::poll_fn(|cx| {
+        let served = serving.as_mut().poll(cx);
+        if cut.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
+        served
+    })
+    .await;
 }
 
-async fn agent(stream: Stream, shared: Arc<Shared>) {
+async fn agent(stream: Stream, shared: Arc<Shared>, cut: &AtomicBool) {
     let request = stream.take_request();
     if only(&request, ":path") != Some(CONNECT) {
         return stream.unimplemented();
@@ -60,11 +88,23 @@ async fn agent(stream: Stream, shared: Arc<Shared>) {
             return stream.finish(Err(&text));
         }
     };
-    let registered = shared.registry.register(&backend);
+    let registered = shared.registry.register(&backend, stream.leaver());
     let agent = &backend.agent_id;
     tracing::info!(agent, "agent connected");
     let receive = |packet| backend.receive(packet);
-    let ended = link::run(&stream, &backend.lanes, &shared.metrics.agents, receive).await;
+    let running = link::run(&stream, &backend.lanes, &shared.metrics.agents, receive);
+    let ours = lock(&backend.lanes).extended();
+    let ended = match ours {
+        true => running.await,
+        false => tokio::select! {
+            biased;
+            ended = running => ended,
+            () = standstill::watch(&stream, &registered.suspect) => {
+                tracing::warn!(agent, "cut: it takes nothing any more, as one of its destinations does not read");
+                return cut.store(true, Ordering::Relaxed);
+            }
+        },
+    };
     drop(registered);
     let reason = ended.err().map(|error| error.text);
     tracing::info!(agent, reason, "agent disconnected");
@@ -78,6 +118,9 @@ async fn admit(stream: &Stream, request: &Fields, shared: &Shared) -> Result<Arc
         let ids = values(AGENT_ID);
         format!("expected one agent ID in the context, got {ids}")
     })?;
+    if shared.closing.load(Ordering::Relaxed) {
+        return Err(SHUTTING_DOWN.to_owned());
+    }
     if values(AGENT_IDENTIFIERS) > 1 {
         return Err("expected at most one set of agent identifiers in the context".to_owned());
     }

@@ -158,6 +158,7 @@ fn refusal(error: &NoConnection) -> Refusal {
             "500 Internal Server Error",
             format!("currently no tunnels available: {error}"),
         ),
+        NoConnection::ShuttingDown => (UNAVAILABLE, error.to_string()),
         NoConnection::Timeout => (GATEWAY_TIMEOUT, format!("Backend dial timeout: {error}")),
         NoConnection::Failed(DialError::Lost(why)) => {
             (BAD_GATEWAY, format!("Backend context error: {why}"))

@@ -1,6 +1,7 @@
 //! The gRPC front end: a call of upstream's `ProxyService` is one connection.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -34,6 +35,10 @@ async fn call(stream: Stream, shared: Arc<Shared>) {
         return stream.unimplemented();
     }
     let _counted = shared.counted(Method::Proxy);
+    if shared.closing.load(Ordering::Relaxed) {
+        // A client that uses its connection for several tunnels finds another one.
+        stream.leaver().leave();
+    }
     let half_close = only(&request, HALF_CLOSE).is_some();
     stream.accept(if half_close {
         &[(HALF_CLOSE, "1")]

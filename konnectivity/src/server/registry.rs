@@ -1,25 +1,54 @@
 //! The agents that are connected now.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Shared;
 use super::backend::{Backend, DialError, PendingDial};
-use crate::link::Wire;
+use crate::http2::Leaver;
+use crate::link::{Wire, lock};
 use crate::metrics::DialFailure;
-use crate::strategies::{self, Strategy};
+use crate::strategies::{self, Candidate, Identifiers, Strategy};
 
 /// What callers are told when there is nobody to dial through; upstream's words.
 pub(super) const NO_AGENT: &str = "No agent available";
 /// What they are told when the agent does not answer; upstream's words.
 pub(super) const DIAL_TIMED_OUT: &str = "timed out waiting for backend dial";
+/// What callers and agents are told that come at the end.
+pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";
 // An agent may go between being chosen and being asked.
 const TRIES: usize = 3;
 
 /// All agents, in the order of their arrival.
 pub(super) struct Registry {
     strategies: Vec<Strategy>,
-    agents: Mutex<Vec<Arc<Backend>>>,
+    agents: Mutex<Vec<Entry>>,
+}
+
+struct Entry {
+    backend: Arc<Backend>,
+    leaver: Leaver,
+    /// Whether it seems to take nothing any more.
+    suspect: Arc<AtomicBool>,
+}
+
+impl Candidate for Entry {
+    fn agent_id(&self) -> &str {
+        self.backend.agent_id()
+    }
+
+    fn identifiers(&self) -> &Identifiers {
+        self.backend.identifiers()
+    }
+
+    fn draining(&self) -> bool {
+        self.backend.draining() || self.suspect.load(Ordering::Relaxed)
+    }
+
+    fn load(&self) -> usize {
+        self.backend.load()
+    }
 }
 
 impl Registry {
@@ -30,14 +59,20 @@ impl Registry {
         }
     }
 
-    fn agents(&self) -> MutexGuard<'_, Vec<Arc<Backend>>> {
+    fn agents(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an agent until the result is dropped, which also ends everything that goes through it.
-    pub(super) fn register(&self, backend: &Arc<Backend>) -> Registered<'_> {
-        self.agents().push(Arc::clone(backend));
+    pub(super) fn register(&self, backend: &Arc<Backend>, leaver: Leaver) -> Registered<'_> {
+        let suspect = Arc::new(AtomicBool::new(false));
+        self.agents().push(Entry {
+            backend: Arc::clone(backend),
+            leaver,
+            suspect: Arc::clone(&suspect),
+        });
         Registered {
+            suspect,
             registry: self,
             backend: Arc::clone(backend),
         }
@@ -46,7 +81,18 @@ impl Registry {
     fn pick(&self, address: &str) -> Option<Arc<Backend>> {
         let agents = self.agents();
         let chance = |below| rand::random_range(0..below);
-        strategies::pick(&self.strategies, &agents, address, chance).cloned()
+        let found = strategies::pick(&self.strategies, &agents, address, chance);
+        found.map(|entry| Arc::clone(&entry.backend))
+    }
+
+    /// Tells agents to look for another server. They keep what runs here, but upstream's would cut it: those hear of
+    /// it when it is over.
+    pub(super) fn leave(&self) {
+        for entry in self.agents().iter() {
+            if lock(&entry.backend.lanes).extended() {
+                entry.leaver.leave();
+            }
+        }
     }
 
     /// Agents by strategy, in the order of the strategies.
@@ -66,12 +112,14 @@ impl Registry {
 pub(super) struct Registered<'a> {
     registry: &'a Registry,
     backend: Arc<Backend>,
+    /// Whether others are chosen before it.
+    pub(super) suspect: Arc<AtomicBool>,
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let mut agents = self.registry.agents();
-        agents.retain(|agent| !Arc::ptr_eq(agent, &self.backend));
+        agents.retain(|agent| !Arc::ptr_eq(&agent.backend, &self.backend));
         drop(agents);
         self.backend.lose("context canceled");
     }
@@ -84,6 +132,8 @@ pub(super) enum NoConnection {
     NoAgent,
     #[error("{DIAL_TIMED_OUT}")]
     Timeout,
+    #[error("{SHUTTING_DOWN}")]
+    ShuttingDown,
     #[error(transparent)]
     Failed(DialError),
 }
@@ -96,6 +146,9 @@ impl Shared {
         protocol: &str,
         address: &str,
     ) -> Result<(PendingDial, Arc<Backend>), NoConnection> {
+        if self.closing.load(Ordering::Relaxed) {
+            return Err(NoConnection::ShuttingDown);
+        }
         let mut last = NoConnection::NoAgent;
         for _ in 0..TRIES {
             let Some(backend) = self.registry.pick(address) else {

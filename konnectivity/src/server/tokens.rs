@@ -1,9 +1,11 @@
 //! Agents that prove themselves with a service account's token.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::Api;
 use kube::api::PostParams;
@@ -17,11 +19,21 @@ const BELIEVED: Duration = Duration::from_secs(10);
 const MAX_BELIEVED: usize = 10_000;
 const PREFIX: &str = "Bearer ";
 
+/// Who knows about tokens: an API server somewhere, or the one in this process.
+pub trait Reviewer: Send + Sync {
+    /// The name of the user whose token it is, if it is good for the audience; else why not.
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+        audience: &'a str,
+    ) -> BoxFuture<'a, Result<String, String>>;
+}
+
 /// Whose tokens are accepted.
 #[derive(Clone)]
 pub struct TokenSettings {
     /// Who knows about tokens.
-    pub client: kube::Client,
+    pub reviewer: Arc<dyn Reviewer>,
     /// The audience a token must be for.
     pub audience: String,
     /// The namespace of the agents' service account.
@@ -82,21 +94,37 @@ impl Tokens {
     }
 
     async fn review(&self, token: &str) -> Result<(), String> {
+        let TokenSettings {
+            reviewer,
+            audience,
+            namespace,
+            service_account,
+        } = &self.settings;
+        let user = reviewer.review(token, audience).await?;
+        is_account(&user, namespace, service_account)
+    }
+}
+
+impl Reviewer for kube::Client {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+        audience: &'a str,
+    ) -> BoxFuture<'a, Result<String, String>> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
-                audiences: Some(vec![self.settings.audience.clone()]),
+                audiences: Some(vec![audience.to_owned()]),
             },
             ..TokenReview::default()
         };
-        let api: Api<TokenReview> = Api::all(self.settings.client.clone());
-        let answer = api.create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(|e| format!("Failed to authenticate request. err:{e}"))?;
-        judge(
-            &answer.status.unwrap_or_default(),
-            &self.settings.namespace,
-            &self.settings.service_account,
-        )
+        let api: Api<TokenReview> = Api::all(self.clone());
+        async move {
+            let answer = api.create(&PostParams::default(), &review).await;
+            let answer = answer.map_err(|e| format!("Failed to authenticate request. err:{e}"))?;
+            user(&answer.status.unwrap_or_default())
+        }
+        .boxed()
     }
 }
 
@@ -112,18 +140,19 @@ fn bearer(request: &Fields) -> Result<&str, String> {
         .ok_or_else(|| format!("received token does not have {PREFIX:?} prefix"))
 }
 
-fn judge(status: &TokenReviewStatus, namespace: &str, account: &str) -> Result<(), String> {
+fn user(status: &TokenReviewStatus) -> Result<String, String> {
     if let Some(error) = status.error.as_deref().filter(|error| !error.is_empty()) {
         return Err(format!("lookup failed: {error}"));
     }
     if status.authenticated != Some(true) {
         return Err("lookup failed: service account jwt not valid".to_owned());
     }
-    let user = status
-        .user
-        .as_ref()
-        .and_then(|user| user.username.as_deref());
-    let parts: Vec<&str> = user.unwrap_or_default().split(':').collect();
+    let user = status.user.as_ref().and_then(|user| user.username.clone());
+    Ok(user.unwrap_or_default())
+}
+
+fn is_account(user: &str, namespace: &str, account: &str) -> Result<(), String> {
+    let parts: Vec<&str> = user.split(':').collect();
     let [kind, what, ns, sa] = parts[..] else {
         return Err("lookup failed: unexpected username format".to_owned());
     };

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use konnectivity::agent::{Agent, AgentConfig};
+use konnectivity::agent::{Agent, AgentConfig, Proxies};
 use konnectivity::dialer::{DialError, TcpProxy, Tunnel, Via, dial};
-use konnectivity::server::{FrontEnd, Mode, Server, ServerConfig};
+use konnectivity::server::{AgentsFrom, FrontEnd, Mode, Server, ServerConfig};
 use konnectivity::{ClientFiles, Listen, Policy, ServerFiles, Strategy};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -41,6 +41,11 @@ impl Running {
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         self.task.await.unwrap();
+    }
+
+    /// Tells it to stop, and does not wait.
+    pub(crate) fn tell_to_stop(&mut self) {
+        drop(self.stop.take());
     }
 
     pub(crate) fn kill(self) {
@@ -129,6 +134,17 @@ pub(crate) async fn start_server(
     dir: &Path,
     (id, count): (&str, u32),
 ) -> ServerSide {
+    start_server_as(front, pki, dir, (id, count), |_| {}).await
+}
+
+/// As [`start_server`], with settings of the test's choice.
+pub(crate) async fn start_server_as(
+    front: Front,
+    pki: &Pki,
+    dir: &Path,
+    (id, count): (&str, u32),
+    change: impl FnOnce(&mut ServerConfig),
+) -> ServerSide {
     let socket = dir.join(format!("socket-{id}"));
     let port = free_port();
     let tcp = FrontEnd::Tcp {
@@ -145,12 +161,13 @@ pub(crate) async fn start_server(
         Front::ConnectUds => (Mode::HttpConnect, uds, Via::ConnectUds(socket)),
         Front::ConnectTcp => (Mode::HttpConnect, tcp, Via::ConnectTcp(proxy(pki, port))),
     };
-    let server = Server::bind(ServerConfig {
+    let mut config = ServerConfig {
         server_id: id.to_owned(),
         server_count: count,
         mode,
         front: front_end,
         agents: loopback(),
+        agents_from: AgentsFrom::anywhere(),
         agent_tls: files(pki),
         health: None,
         admin: None,
@@ -160,9 +177,9 @@ pub(crate) async fn start_server(
         graceful: Duration::ZERO,
         tokens: None,
         leases: None,
-    })
-    .await
-    .unwrap();
+    };
+    change(&mut config);
+    let server = Server::bind(config).await.unwrap();
     let agent_port = server.agent_port().unwrap();
     let (stop, stopped) = stoppable();
     let running = Running {
@@ -183,6 +200,7 @@ pub(crate) fn agent_config(pki: Pki, server_port: u16) -> AgentConfig {
         identifiers: String::new(),
         server_host: "127.0.0.1".to_owned(),
         server_port,
+        proxies: Proxies::default(),
         tls: ClientFiles {
             ca: pki.ca,
             identity: Some((pki.cert, pki.key)),

@@ -17,7 +17,8 @@ impl Pki {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let names = ["127.0.0.1", "localhost", "konnectivity.test"];
+        let names: Vec<String> = names.map(str::to_owned).to_vec();
         let key = KeyPair::generate().unwrap();
         let leaf = CertificateParams::new(names)
             .unwrap()

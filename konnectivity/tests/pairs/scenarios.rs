@@ -33,12 +33,18 @@ pub(crate) async fn all(server: Whose, agent: Whose) {
         duplicate_id(plan).await;
         wrong_authority(plan).await;
         tokens(plan).await;
+        // Upstream's agent cuts everything when upstream's server says that it leaves.
+        if (server, agent) != (Whose::Theirs, Whose::Theirs) {
+            server_leaves(plan).await;
+        }
         // Whose reader is the slow one's, decides: upstream's stop everything.
         if server == Whose::Ours {
             unread(plan).await;
         }
         if agent == Whose::Ours {
             deaf(plan).await;
+        } else if server == Whose::Ours {
+            deaf_behind_upstreams(plan).await;
         }
         if (server, agent) == (Whose::Ours, Whose::Ours) {
             half_close(&Setting::start(plan).await).await;
@@ -116,6 +122,22 @@ async fn deaf(plan: Plan) {
     });
     others_go_on(&setting).await;
     uploading.abort();
+}
+
+// Upstream's agent stands still with its destination: our server ends that, and the agent serves again.
+async fn deaf_behind_upstreams(plan: Plan) {
+    let setting = Setting::start(plan).await;
+    let mut stalled = setting.dial(destinations::deaf().await).await;
+    let stuffing = async {
+        let piece = vec![1; 64 << 10];
+        while stalled.write_all(&piece).await.is_ok() {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), stuffing)
+        .await
+        .expect("what cannot go on ends");
+    let said = setting.server.said();
+    assert!(said.contains("it takes nothing any more"), "{said}");
+    ping(&mut setting.dial(destinations::echo().await).await).await;
 }
 
 async fn others_go_on(setting: &Setting) {
@@ -260,6 +282,34 @@ async fn server_killed(plan: Plan) {
     .await;
     setting.restart_server();
     ping(&mut setting.dial(echo).await).await;
+}
+
+// A server that is told to stop gets nothing new, keeps what it has, and ends with it, before its limit.
+async fn server_leaves(plan: Plan) {
+    let patience = ["--graceful-shutdown-timeout=10m".to_owned()];
+    let mut setting = Setting::server(plan, &patience, true);
+    setting.add_agent("a1", &[]);
+    let echo = destinations::echo().await;
+    let mut tunnel = setting.dial(echo).await;
+    ping(&mut tunnel).await;
+    setting.server.terminate();
+    // Our server spares upstream's agent, which would cut the tunnel.
+    if plan.agent == Whose::Ours {
+        eventually("the agent has heard of it", async || {
+            let ready = setting.agents[0].health("/readyz").await?;
+            ready.contains("no servers connected").then_some(())
+        })
+        .await;
+    }
+    eventually("nothing new is taken", async || {
+        setting.try_dial(echo).await.err()
+    })
+    .await;
+    ping(&mut tunnel).await;
+    drop(tunnel);
+    let ended = tokio::time::timeout(Duration::from_secs(30), setting.server.child.wait());
+    let code = ended.await.expect("it ends with its last tunnel").unwrap();
+    assert!(code.success(), "{plan:?}: {code}");
 }
 
 // An agent that is leaving keeps what it has and gets nothing new.

@@ -1,8 +1,9 @@
 //! Flags about who may connect, and how the server reaches nodes.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use apiserver::settings::{Callers, KeyPairFiles, Outbound};
+use apiserver::settings::{Callers, Egress, KeyPairFiles, Outbound};
 use clap::Args;
 use ipnet::IpNet;
 
@@ -58,6 +59,53 @@ fn range(text: &str) -> Result<IpNet, String> {
         .map_err(|_| format!("`{text}` is neither an address nor a range such as 203.0.113.0/24"))
 }
 
+/// Which way a cluster of `kyanite up` reaches its nodes; straight, unless something else is said.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WayToNodes {
+    /// Let nodes open tunnels to this port (AKS' is 8132, 0 takes any free one) and reach them only through those
+    #[arg(
+        long,
+        value_name = "PORT",
+        conflicts_with = "egress_selector_config_file"
+    )]
+    pub(crate) konnectivity_agent_port: Option<u16>,
+    /// An EgressSelectorConfiguration: which traffic to nodes takes the tunnel of a server elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub(crate) egress_selector_config_file: Option<PathBuf>,
+    /// Reach nodes directly, as a server in their own network: what happens anyway without the two above
+    #[arg(long, conflicts_with_all = ["konnectivity_agent_port", "egress_selector_config_file"])]
+    pub(crate) enable_apiserver_vnet_integration: bool,
+}
+
+impl WayToNodes {
+    /// The same as settings; `socket` is where a konnectivity server of our own takes dials.
+    pub(crate) fn egress(&self, socket: PathBuf) -> Egress {
+        match (
+            self.konnectivity_agent_port,
+            &self.egress_selector_config_file,
+        ) {
+            (Some(_), _) => Egress::Tunnel(socket),
+            (None, Some(file)) => Egress::File(file.clone()),
+            (None, None) => Egress::Direct,
+        }
+    }
+
+    /// The same as flags, for the process that does the work.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let mut flags: Vec<OsString> = Vec::new();
+        if let Some(port) = self.konnectivity_agent_port {
+            flags.push(format!("--konnectivity-agent-port={port}").into());
+        }
+        if let Some(file) = &self.egress_selector_config_file {
+            flags.extend(["--egress-selector-config-file".into(), file.into()]);
+        }
+        if self.enable_apiserver_vnet_integration {
+            flags.push("--enable-apiserver-vnet-integration".into());
+        }
+        flags
+    }
+}
+
 /// How nodes, pods and services are reached; upstream's names.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Nodes {
@@ -84,10 +132,16 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    pub(crate) fn egress(&self) -> Egress {
+        match &self.egress_selector_config_file {
+            Some(file) => Egress::File(file.clone()),
+            None => Egress::Direct,
+        }
+    }
+
     pub(crate) fn outbound(&self) -> Outbound {
         let pair = (&self.kubelet_client_certificate, &self.kubelet_client_key);
         Outbound {
-            egress_selector_config_file: self.egress_selector_config_file.clone(),
             kubelet_client: match pair {
                 (Some(certificate), Some(key)) => Some(KeyPairFiles {
                     certificate: certificate.clone(),
@@ -111,6 +165,8 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         door: FrontDoor,
+        #[command(flatten)]
+        way: WayToNodes,
     }
 
     #[test]
@@ -128,5 +184,42 @@ mod tests {
         assert_eq!(private.callers(), Callers::PrivateNetworks);
         assert_eq!(read(&private.flags()).unwrap().callers(), private.callers());
         assert!(read(&["--api-server-authorized-ip-ranges=x".into()]).is_err());
+    }
+
+    #[test]
+    fn a_cluster_has_one_way_to_its_nodes() {
+        let read = |flags: &[OsString]| {
+            let words = std::iter::once("x".into()).chain(flags.iter().cloned());
+            Cli::try_parse_from(words).map(|cli| cli.way)
+        };
+        let socket = PathBuf::from("s");
+        let cases: [(&[&str], Egress); 4] = [
+            (&[], Egress::Direct),
+            (&["--enable-apiserver-vnet-integration"], Egress::Direct),
+            (
+                &["--konnectivity-agent-port=0"],
+                Egress::Tunnel(socket.clone()),
+            ),
+            (
+                &["--egress-selector-config-file=f"],
+                Egress::File("f".into()),
+            ),
+        ];
+        for (given, wanted) in &cases {
+            let given: Vec<OsString> = given.iter().map(OsString::from).collect();
+            let way = read(&given).unwrap();
+            assert_eq!(way.egress(socket.clone()), *wanted);
+            let again = read(&way.flags()).unwrap();
+            assert_eq!(again.egress(socket.clone()), *wanted);
+            for (other, _) in cases.iter().skip(1) {
+                let both: Vec<OsString> = given
+                    .iter()
+                    .cloned()
+                    .chain(other.iter().map(OsString::from))
+                    .collect();
+                let is_same = given.is_empty();
+                assert_eq!(read(&both).is_ok(), is_same, "{both:?}");
+            }
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::apiserver::Server;
 use ::apiserver::settings::KeyPairFiles;
+use ::apiserver::{Egress, Server};
 use ::store::embedded::Options as EmbeddedOptions;
-use ::store::etcd::{ClientIdentity, Options as EtcdOptions, Tls};
+use ::store::etcd::{ClientIdentity, Dialer, Options as EtcdOptions, Tls};
 use ::store::{Embedded, Etcd, Store};
 
 use super::{access, serve};
@@ -18,7 +18,9 @@ use crate::{logging, pki};
 /// Serves until told to stop.
 pub(super) async fn run(flags: Apiserver) -> Result<()> {
     logging::start(&flags.serving.logging)?;
-    let store = open_store(&flags).await?;
+    serve::allow_many_files();
+    let egress = Egress::open(&flags.nodes.egress())?;
+    let store = open_store(&flags, egress.etcd()).await?;
     let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
     let port = listener
         .local_addr()
@@ -43,7 +45,7 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
     let mut access = access::of_flags(&flags.access)?;
     access.reported_certificates = vec![("apiserver".into(), certificate.certificate.clone())];
     let advertise = SocketAddr::new(advertise, port);
-    let outbound = flags.nodes.outbound();
+    let outbound = (flags.nodes.outbound(), egress);
     let config = serve::config(
         &flags.serving,
         store,
@@ -58,10 +60,11 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
     Ok(served.await?)
 }
 
-async fn open_store(flags: &Apiserver) -> Result<Arc<dyn Store>> {
+async fn open_store(flags: &Apiserver, dialer: Option<Arc<dyn Dialer>>) -> Result<Arc<dyn Store>> {
     if !flags.etcd_servers.is_empty() {
         let mut options = EtcdOptions::new(flags.etcd_servers.iter().cloned());
         options.tls = etcd_tls(flags)?;
+        options.dialer = dialer;
         let store: Arc<dyn Store> = Etcd::connect(options).await?;
         return Ok(store);
     }

@@ -12,6 +12,7 @@ use crate::logging;
 /// Runs the server until told to stop.
 pub(super) async fn server(command: KonnectivityServer) -> Result<()> {
     logging::start(&command.logging)?;
+    serve::allow_many_files();
     let server = Server::bind(command.flags.config().await?).await?;
     server.run(serve::told_to_stop()).await;
     Ok(())
@@ -20,6 +21,7 @@ pub(super) async fn server(command: KonnectivityServer) -> Result<()> {
 /// Runs the agent until told to stop.
 pub(super) async fn agent(command: KonnectivityAgent) -> Result<()> {
     logging::start(&command.logging)?;
+    serve::allow_many_files();
     let agent = Agent::bind(command.flags.config().await?).await?;
     agent.run(serve::told_to_stop()).await;
     Ok(())

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ::apiserver::settings::{Access, KeyPairFiles, Outbound};
-use ::apiserver::{Clock, Config};
+use ::apiserver::{Clock, Config, Egress};
 use ::store::Store;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -54,7 +55,7 @@ pub(super) fn config(
     certificate: KeyPairFiles,
     advertise: SocketAddr,
     access: Access,
-    outbound: Outbound,
+    (outbound, egress): (Outbound, Arc<Egress>),
 ) -> Config {
     Config {
         store,
@@ -62,11 +63,25 @@ pub(super) fn config(
         access,
         callers: serving.front_door.callers(),
         outbound,
+        egress,
         advertise,
         service_cidr: serving.service_cluster_ip_range,
         event_ttl: serving.event_ttl,
         compaction: serving.etcd_compaction_interval,
         clock: Clock::system(),
+    }
+}
+
+/// Allows this process as many open files as it may have: a connection is one, and the usual limit is for programs
+/// that call select(2). Go's programs do the same.
+pub(super) fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
 

@@ -41,11 +41,14 @@ pub(super) fn run(place: &Place, printer: &Printer) -> Result<()> {
             soonest["name"].as_str().unwrap_or_default()
         ),
     ];
+    if let Some(address) = &state.konnectivity {
+        lines.push(format!("konnectivity agents connect to {address}"));
+    }
     if let Some(cause) = read_only {
         lines.push(format!("READ-ONLY    {cause}"));
     }
     let value: Value = json!({"running": true, "server": state.server, "pid": state.pid, "started": state.started,
-        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "store": store, "certificateExpires": soonest["expires"], "certificates": certificates});
+        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "konnectivity": state.konnectivity, "store": store, "certificateExpires": soonest["expires"], "certificates": certificates});
     printer.result(&lines.join("\n"), &value);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `kyanite up`: a control plane, in the background or not.
 
 mod roles;
+mod tunnels;
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
@@ -8,11 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
-use ::apiserver::Server;
 use ::apiserver::settings::{KeyPairFiles, Outbound};
+use ::apiserver::{Egress, Server};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
+use konnectivity::server::Reviewer;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -86,18 +89,10 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
         "--bind-address",
         &up.bind_address.to_string(),
     ]);
-    let files = [
-        ("--kubeconfig", &up.kubeconfig),
-        (
-            "--egress-selector-config-file",
-            &up.egress_selector_config_file,
-        ),
-    ];
-    for (flag, file) in files {
-        if let Some(file) = file {
-            command.arg(flag).arg(file);
-        }
+    if let Some(file) = &up.kubeconfig {
+        command.arg("--kubeconfig").arg(file);
     }
+    command.args(up.way_to_nodes.flags());
     command.args(up.serving.front_door.flags());
     command.arg(format!("--controllers={}", up.controllers.join(",")));
     let serving = &up.serving;
@@ -195,6 +190,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     };
     let mut stages = Stages::new(audience);
     logging::start(&up.serving.logging)?;
+    serve::allow_many_files();
     let dir = DataDir::find(&up.place)?;
     dir.prepare()?;
     let Some(_lock) = take_lock(&dir).await? else {
@@ -215,19 +211,25 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         key: pki.server().key,
     };
     let access = access::of_cluster(&pki);
+    let egress = Egress::open(&up.way_to_nodes.egress(dir.tunnel_socket()))?;
     let config = serve::config(
         &up.serving,
         store.clone(),
         certificate,
         advertise,
         access,
-        outbound(&up, &pki),
+        (outbound(&pki), egress),
     );
     let server = Server::build(config, listener).await?;
+    let tunnels = open_tunnels(&up, &dir, &pki, server.tokens()).await?;
     let url = format!("https://{advertise}");
     let controllers = roles::controllers(&url, &pki, &up.controllers)?;
     stages.done("api server", &url);
-    let state = write_kubeconfigs(&up, &dir, &url, &pki, remembered)?;
+    let mut state = write_kubeconfigs(&up, &dir, &url, &pki, remembered)?;
+    state.konnectivity = tunnels.as_ref().map(|(_, address)| address.to_string());
+    if let Some(address) = &state.konnectivity {
+        stages.done("konnectivity", &format!("agents connect to {address}"));
+    }
     let rotated = watch::Sender::new(());
     let door = Door {
         store: store.clone(),
@@ -252,9 +254,23 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         }
         announce_ready(stages, &dir, &state);
         let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
-        roles::run(dir.clone(), controllers, stopped, rotated).await;
+        let agents = state.konnectivity.is_some();
+        roles::run(dir.clone(), agents, controllers, stopped, rotated).await;
     };
-    let (outcome, ()) = tokio::join!(served, beside);
+    let outcome = match tunnels {
+        None => tokio::join!(served, beside).0,
+        Some((tunnels, _)) => {
+            // The API server's last requests may still travel.
+            let (end, ended) = tokio::sync::oneshot::channel::<()>();
+            let served = async {
+                let outcome = served.await;
+                drop(end);
+                outcome
+            };
+            let tunnels = tunnels.run(async { ended.await.unwrap_or_default() });
+            tokio::join!(served, beside, tunnels).0
+        }
+    };
     door.abort();
     store.close();
     // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
@@ -263,10 +279,9 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
 }
 
 // Node names mean nothing to this machine's resolver, so kubelets are reached by address.
-fn outbound(up: &Up, pki: &Pki) -> Outbound {
+fn outbound(pki: &Pki) -> Outbound {
     let client = pki.leaf("apiserver-kubelet-client");
     Outbound {
-        egress_selector_config_file: up.egress_selector_config_file.clone(),
         kubelet_client: Some(KeyPairFiles {
             certificate: client.cert,
             key: client.key,
@@ -276,6 +291,27 @@ fn outbound(up: &Up, pki: &Pki) -> Outbound {
             .to_vec(),
         ..Outbound::default()
     }
+}
+
+/// The konnectivity server, if this cluster has one, and where agents reach it.
+async fn open_tunnels(
+    up: &Up,
+    dir: &DataDir,
+    pki: &Pki,
+    reviewer: Arc<dyn Reviewer>,
+) -> Result<Option<(konnectivity::server::Server, SocketAddr)>> {
+    let Some(port) = up.way_to_nodes.konnectivity_agent_port else {
+        return Ok(None);
+    };
+    let place = tunnels::Place {
+        agents: SocketAddr::new(up.bind_address, port),
+        socket: dir.tunnel_socket(),
+        callers: up.serving.front_door.callers(),
+    };
+    let server = tunnels::open(place, pki, reviewer).await?;
+    let port = server.agent_port().unwrap_or(port);
+    let address = SocketAddr::new(serve::reachable(up.bind_address), port);
+    Ok(Some((server, address)))
 }
 
 fn runs_already(dir: &DataDir) -> Result<Failure> {
@@ -304,6 +340,7 @@ fn write_kubeconfigs(
             .to_string(),
         previous_context: kubeconfig::merge(&users_file, &entry)?.or(remembered),
         kubeconfig: users_file,
+        konnectivity: None,
     })
 }
 

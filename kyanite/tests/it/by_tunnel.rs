@@ -1,5 +1,6 @@
 //! A node that nothing but a konnectivity tunnel leads to.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -11,14 +12,15 @@ use crate::harness::{
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A konnectivity server and its agent inside a namespace: only the server's socket leads out.
-struct Tunnel {
-    _server: Process,
-    agent: Option<Process>,
+/// A konnectivity server and its agent inside a namespace: only the server's socket leads out. `kyanite up` has the
+/// server in its own process, where it is asked to.
+pub(crate) struct Tunnel {
+    pub(crate) _server: Option<Process>,
+    pub(crate) agent: Option<Process>,
 }
 
 impl Tunnel {
-    fn start(namespace: &Namespace, pki: &Pki, dir: &std::path::Path, mode: &str) -> Tunnel {
+    pub(crate) fn start(namespace: &Namespace, pki: &Pki, dir: &Path, mode: &str) -> Tunnel {
         let file = |name: &str| pki.path(name).display().to_string();
         let socket = dir.join("tunnel.sock");
         let start = |role: &str, flags: &[String]| {
@@ -56,22 +58,33 @@ impl Tunnel {
             socket.exists().then_some(()).ok_or("no socket".into())
         });
         Tunnel {
-            _server: server,
+            _server: Some(server),
             agent: Some(agent),
         }
     }
 }
 
-struct Cluster {
-    server: Server,
-    tunnel: Tunnel,
+pub(crate) struct Cluster {
+    pub(crate) server: Server,
+    pub(crate) tunnel: Tunnel,
     kubelet: StandIn,
     web: StandIn,
     // The agent reads its keys again whenever it connects.
     _keys: Pki,
     _dir: tempfile::TempDir,
     // Last: everything inside has ended by then.
-    _namespace: Namespace,
+    pub(crate) namespace: Namespace,
+}
+
+/// The flag that sends one kind of traffic through the tunnel of a directory.
+pub(crate) fn selected(traffic: &str, protocol: &str, dir: &Path) -> String {
+    let file = dir.join("egress.json");
+    let connection = json!({"proxyProtocol": protocol,
+                            "transport": {"uds": {"udsName": dir.join("tunnel.sock")}}});
+    let selections = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+                            "egressSelections": [{"name": traffic, "connection": connection}]});
+    std::fs::write(&file, selections.to_string()).unwrap();
+    format!("--egress-selector-config-file={}", file.display())
 }
 
 /// A cluster whose only node and only pod are inside a namespace; nothing on a machine without namespaces.
@@ -79,35 +92,40 @@ fn cluster(protocol: &str, mode: &str) -> Option<Cluster> {
     let namespace = Namespace::make()?;
     let (dir, pki) = (tempfile::tempdir().unwrap(), Pki::new());
     let tunnel = Tunnel::start(&namespace, &pki, dir.path(), mode);
-    let file = dir.path().join("egress.json");
-    let connection = json!({"proxyProtocol": protocol,
-                            "transport": {"uds": {"udsName": dir.path().join("tunnel.sock")}}});
-    let selections = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
-                            "egressSelections": [{"name": "cluster", "connection": connection}]});
-    std::fs::write(&file, selections.to_string()).unwrap();
-    let flag = format!("--egress-selector-config-file={}", file.display());
+    let flag = selected("cluster", protocol, dir.path());
     let server = Server::start_with(ServerOptions {
         flags: vec![flag.leak()],
     });
-    let authority = std::fs::read(server.home().join("data/pki/ca.crt")).unwrap();
-    let (kubelet, web) = server.block_on(async {
-        let kubelet = StandIn::kubelet(namespace.listen(), &pki, &authority);
-        (kubelet, StandIn::pod(namespace.listen()))
-    });
-    let cluster = Cluster {
-        server,
-        tunnel,
-        kubelet,
-        web,
-        _keys: pki,
-        _dir: dir,
-        _namespace: namespace,
-    };
-    cluster.fill();
-    Some(cluster)
+    Some(Cluster::of(server, tunnel, namespace, pki, dir))
 }
 
 impl Cluster {
+    /// Puts a kubelet and a pod into the namespace, and tells the server of them.
+    pub(crate) fn of(
+        server: Server,
+        tunnel: Tunnel,
+        namespace: Namespace,
+        pki: Pki,
+        dir: tempfile::TempDir,
+    ) -> Cluster {
+        let authority = std::fs::read(server.home().join("data/pki/ca.crt")).unwrap();
+        let (kubelet, web) = server.block_on(async {
+            let kubelet = StandIn::kubelet(namespace.listen(), &pki, &authority);
+            (kubelet, StandIn::pod(namespace.listen()))
+        });
+        let cluster = Cluster {
+            server,
+            tunnel,
+            kubelet,
+            web,
+            _keys: pki,
+            _dir: dir,
+            namespace,
+        };
+        cluster.fill();
+        cluster
+    }
+
     fn fill(&self) {
         let admin = self.server.admin();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
@@ -150,7 +168,7 @@ impl Cluster {
     }
 }
 
-fn everything_reaches_the_node(cluster: &Cluster) {
+pub(crate) fn everything_reaches_the_node(cluster: &Cluster) {
     let admin = cluster.server.admin();
     let told = cluster.told("/api/v1/nodes/n/proxy/metrics/cadvisor?a=b%20c");
     let head = told["head"].as_str().unwrap().to_lowercase();
@@ -220,7 +238,7 @@ fn pages_and_redirects_are_rewritten(cluster: &Cluster) {
     assert!(!answer.contains("access-control-allow-origin"), "{answer}");
 }
 
-fn streams_pass_by(cluster: &Cluster) {
+pub(crate) fn streams_pass_by(cluster: &Cluster) {
     let targets = [
         format!("{PODS}/p/exec?command=cat&stdin=true"),
         format!("{PODS}/p/portforward"),
@@ -240,7 +258,7 @@ fn streams_pass_by(cluster: &Cluster) {
     }
 }
 
-fn without_its_agent_the_node_is_out_of_reach(mut cluster: Cluster) {
+pub(crate) fn without_its_agent_the_node_is_out_of_reach(cluster: &mut Cluster) {
     cluster.tunnel.agent = None;
     let gone = eventually("the tunnel is gone", || {
         let answer = cluster.server.admin().get("/api/v1/nodes/n/proxy/healthz");
@@ -257,21 +275,21 @@ fn without_its_agent_the_node_is_out_of_reach(mut cluster: Cluster) {
 
 #[test]
 fn a_node_is_reached_through_its_tunnel_by_http_connect() {
-    let Some(cluster) = cluster("HTTPConnect", "http-connect") else {
+    let Some(mut cluster) = cluster("HTTPConnect", "http-connect") else {
         return;
     };
     everything_reaches_the_node(&cluster);
     pages_and_redirects_are_rewritten(&cluster);
     streams_pass_by(&cluster);
-    without_its_agent_the_node_is_out_of_reach(cluster);
+    without_its_agent_the_node_is_out_of_reach(&mut cluster);
 }
 
 #[test]
 fn a_node_is_reached_through_its_tunnel_by_grpc() {
-    let Some(cluster) = cluster("GRPC", "grpc") else {
+    let Some(mut cluster) = cluster("GRPC", "grpc") else {
         return;
     };
     everything_reaches_the_node(&cluster);
     streams_pass_by(&cluster);
-    without_its_agent_the_node_is_out_of_reach(cluster);
+    without_its_agent_the_node_is_out_of_reach(&mut cluster);
 }

@@ -27,7 +27,7 @@ pub(crate) use random::Random;
 pub(crate) use raw_tls::RawConnection;
 pub(crate) use server::{KYANITE, Server, ServerOptions, exchange};
 pub(crate) use stand_in::{LOG, StandIn};
-pub(crate) use standalone::{Etcd, Pki, Process, Replica};
+pub(crate) use standalone::{Etcd, Pki, Process, Replica, free_port};
 pub(crate) use wait::{eventually, eventually_async};
 
 use std::ffi::OsString;

@@ -29,6 +29,7 @@ mod node_controller;
 mod nodes;
 mod oidc;
 mod on_etcd;
+mod own_tunnels;
 mod provision;
 mod python;
 mod secrecy;

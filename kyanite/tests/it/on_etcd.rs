@@ -1,13 +1,18 @@
 //! The API server on etcd, alone and in several replicas.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::time::Duration;
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, PostParams, WatchEvent};
 
-use crate::harness::{Etcd, Pki, Replica, eventually_async};
+use crate::by_tunnel::{Tunnel, selected};
+use crate::harness::{
+    Etcd, INSIDE, Namespace, Pki, Process, Replica, eventually, eventually_async, find_program,
+    skip,
+};
 
 fn api(replica: &Replica) -> Api<ConfigMap> {
     Api::namespaced(replica.client.clone(), "default")
@@ -166,4 +171,97 @@ async fn the_server_recovers_when_etcd_comes_back() {
         names.contains(&Some("before".to_owned())) && names.contains(&after),
         "{names:?}"
     );
+}
+
+/// An etcd and an agent, both inside a namespace that only the tunnel's socket leads into.
+struct BehindTunnel {
+    flags: Vec<String>,
+    pki: Pki,
+    _etcd: Process,
+    _tunnel: Tunnel,
+    _dir: tempfile::TempDir,
+    _namespace: Namespace,
+}
+
+impl BehindTunnel {
+    fn start(protocol: &str, mode: &str) -> Option<BehindTunnel> {
+        let Some(program) = find_program("ETCD_BIN", "etcd") else {
+            skip("etcd not found on PATH or in ETCD_BIN");
+            return None;
+        };
+        let namespace = Namespace::make()?;
+        let (dir, pki) = (tempfile::tempdir().unwrap(), Pki::new());
+        let tunnel = Tunnel::start(&namespace, &pki, dir.path(), mode);
+        let url = format!("http://{INSIDE}:2379");
+        let mut command = namespace.command(program);
+        command
+            .args([
+                "--listen-client-urls",
+                &url,
+                "--advertise-client-urls",
+                &url,
+            ])
+            .args(["--listen-peer-urls", "http://127.0.0.1:2380", "--data-dir"])
+            .arg(dir.path().join("etcd"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let etcd = Process::new(command.spawn().expect("etcd can be started"));
+        for (address, path) in [(INSIDE, "2379/health"), ("127.0.0.1", "8136/readyz")] {
+            let (port, path) = path.split_once('/').unwrap();
+            eventually("what is inside is ready", || {
+                namespace.inside(|| get(address, port.parse().unwrap(), path))
+            });
+        }
+        Some(BehindTunnel {
+            flags: vec![
+                format!("--etcd-servers={url}"),
+                selected("etcd", protocol, dir.path()),
+            ],
+            pki,
+            _etcd: etcd,
+            _tunnel: tunnel,
+            _dir: dir,
+            _namespace: namespace,
+        })
+    }
+}
+
+fn get(address: &str, port: u16, path: &str) -> Result<(), String> {
+    use std::io::{Read as _, Write as _};
+    let broken = |error: std::io::Error| error.to_string();
+    let mut stream = std::net::TcpStream::connect((address, port)).map_err(broken)?;
+    let ask = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).map_err(broken)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(broken)?;
+    let good = answer.starts_with("HTTP/1.1 200");
+    good.then_some(()).ok_or(answer)
+}
+
+async fn a_server_keeps_its_objects_there(protocol: &str, mode: &str) {
+    let Some(far) = BehindTunnel::start(protocol, mode) else {
+        return;
+    };
+    let (one, two) = (
+        Replica::start_with(&far.pki, &far.flags).await,
+        Replica::start_with(&far.pki, &far.flags).await,
+    );
+    let written = api(&one)
+        .create(&PostParams::default(), &config_map("far"))
+        .await
+        .unwrap();
+    // Linearizable, and read by another process: it can only have come from etcd.
+    let read = api(&two).get("far").await.unwrap();
+    assert_eq!(read.metadata.uid, written.metadata.uid);
+}
+
+#[tokio::test]
+async fn an_etcd_behind_a_tunnel_is_reached_by_http_connect() {
+    a_server_keeps_its_objects_there("HTTPConnect", "http-connect").await;
+}
+
+#[tokio::test]
+async fn an_etcd_behind_a_tunnel_is_reached_by_grpc() {
+    a_server_keeps_its_objects_there("GRPC", "grpc").await;
 }

@@ -2,6 +2,7 @@
 //! endpoint when one cannot be reached.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::Options;
+use super::dialer::Connector;
 use crate::{Error, Result};
 
 /// The channels to a cluster.
@@ -200,7 +202,10 @@ fn channel(uri: &str, options: &Options) -> Result<Channel> {
             .tls_config(config)
             .map_err(|error| bad(&with_sources(&error)))?;
     }
-    Ok(endpoint.connect_lazy())
+    Ok(match &options.dialer {
+        None => endpoint.connect_lazy(),
+        Some(dialer) => endpoint.connect_with_connector_lazy(Connector(Arc::clone(dialer))),
+    })
 }
 
 fn may_try_elsewhere(status: &Status, repeat: Repeat) -> bool {

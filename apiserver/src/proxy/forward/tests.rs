@@ -56,7 +56,7 @@ async fn get(outbound: &Outbound, place: &Place, path: &str) {
 
 #[tokio::test]
 async fn a_connection_serves_one_request_after_the_other_until_the_server_hangs_up() {
-    let outbound = Outbound::open(settings::Outbound::default()).unwrap();
+    let outbound = Outbound::open(settings::Outbound::default(), Arc::default()).unwrap();
     let (place, connections) = server().await;
     for _ in 0..3 {
         get(&outbound, &place, "/").await;
@@ -69,7 +69,7 @@ async fn a_connection_serves_one_request_after_the_other_until_the_server_hangs_
 
 #[tokio::test]
 async fn a_connection_waits_only_so_long() {
-    let outbound = Outbound::open(settings::Outbound::default()).unwrap();
+    let outbound = Outbound::open(settings::Outbound::default(), Arc::default()).unwrap();
     let (place, _) = server().await;
     get(&outbound, &place, "/").await;
     assert_eq!(outbound.idle.waiting(), 1);

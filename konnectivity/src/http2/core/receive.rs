@@ -257,7 +257,7 @@ impl Core {
             return Ok(false);
         }
         self.highest_peer_id = id;
-        if self.streams.len() >= self.tuning.max_streams as usize {
+        if self.refusing || self.streams.len() >= self.tuning.max_streams as usize {
             self.put_reset(id, Code::RefusedStream);
             return Ok(false);
         }
@@ -358,6 +358,7 @@ impl Core {
         let last = frame::number(payload)
             .ok_or_else(|| fault(Code::FrameSize, "GOAWAY without a stream"))?;
         self.going_away = true;
+        self.tell_leaving();
         if self.role == Role::Client {
             for (id, stream) in &mut self.streams {
                 if *id > last & 0x7fff_ffff {
@@ -382,6 +383,7 @@ impl Core {
             (_, None) => return Ok(()),
         };
         *window += more;
+        self.openings += 1;
         if *window > MAX_WINDOW {
             return Err(fault(Code::FlowControl, "a window beyond 2^31"));
         }

@@ -388,3 +388,21 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn whoever_leaves_keeps_its_streams_and_takes_no_new_ones() {
+    let mut core = serving();
+    core.leave();
+    core.leave();
+    let frames = written(&mut core);
+    let expected = [1u32.to_be_bytes(), 0u32.to_be_bytes()].concat();
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    assert_eq!((frames[0].0.kind, &frames[0].1), (frame::GOAWAY, &expected));
+    core.feed(&headers(3, frame::END_HEADERS)).unwrap();
+    let (head, code) = written(&mut core).swap_remove(0);
+    assert_eq!((head.kind, head.stream), (frame::RST_STREAM, 3));
+    assert_eq!(code, (Code::RefusedStream as u32).to_be_bytes());
+    let message = [prefix(5).as_slice(), b"hello"].concat();
+    core.feed(&put(frame::DATA, 0, 1, &message)).unwrap();
+    assert_eq!(core.take_message(1).unwrap(), "hello");
+}

@@ -48,7 +48,7 @@ fn a_review_is_judged_in_upstreams_order() {
         ),
     ];
     for (status, expected) in cases {
-        let judged = judge(&status, "kube-system", "agent");
+        let judged = user(&status).and_then(|user| is_account(&user, "kube-system", "agent"));
         assert_eq!(judged, expected.map_err(str::to_owned));
     }
 }

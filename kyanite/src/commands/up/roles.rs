@@ -5,6 +5,7 @@ use std::time::Duration;
 use controllers::{Config, Connection, KeyPairFiles, Selection};
 use tokio::sync::watch;
 
+use super::tunnels;
 use crate::bootstrap;
 use crate::client::Client;
 use crate::datadir::DataDir;
@@ -18,13 +19,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Runs everything until `stop` is set.
 pub(super) async fn run(
     dir: DataDir,
+    agents: bool,
     config: Config,
     mut stop: watch::Receiver<bool>,
     rotated: watch::Receiver<()>,
 ) {
     let stopped = stop.clone();
     let join = async {
-        while let Err(failure) = let_nodes_join(&dir).await {
+        while let Err(failure) = let_nodes_join(&dir, agents).await {
             tracing::warn!(%failure, "nodes cannot join yet");
             tokio::time::sleep(PAUSE).await;
         }
@@ -38,11 +40,13 @@ pub(super) async fn run(
     tokio::join!(until_joined, run_controllers(config, stopped, rotated));
 }
 
-// Whoever changed or replaced a binding meant it: only missing ones are made.
-async fn let_nodes_join(dir: &DataDir) -> Result<()> {
+// Whoever changed or replaced an object meant it: only missing ones are made.
+async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
     let client = Client::connect(dir).await?;
-    for binding in bootstrap::bindings() {
-        match client.create(BINDINGS, &binding).await {
+    let bindings = bootstrap::bindings().map(|binding| (BINDINGS.to_owned(), binding));
+    let account = agents.then(tunnels::account);
+    for (collection, object) in bindings.chain(account) {
+        match client.create(&collection, &object).await {
             Err(failure) if failure.code != Code::Conflict => return Err(failure),
             _ => {}
         }

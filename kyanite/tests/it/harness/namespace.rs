@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::net::TcpStream;
 
 use super::skip;
 
@@ -60,6 +61,23 @@ impl Namespace {
     /// A listener inside, on any free port of [`INSIDE`]; it may be used from outside.
     pub(crate) fn listen(&self) -> TcpListener {
         self.inside(|| TcpListener::bind((INSIDE, 0)).expect("a free port"))
+    }
+
+    /// A port of loopback inside that leads to one of loopback outside, as long as the caller's runtime runs.
+    pub(crate) fn door_to(&self, outside: u16) -> u16 {
+        let listener = self.inside(|| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let port = listener.local_addr().expect("it is bound").port();
+        listener.set_nonblocking(true).expect("a socket of ours");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+        tokio::spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut to = TcpStream::connect(("127.0.0.1", outside)).await?;
+                    tokio::io::copy_bidirectional(&mut from, &mut to).await
+                });
+            }
+        });
+        port
     }
 
     /// Runs something on a thread inside; sockets it makes stay there.

@@ -180,7 +180,8 @@ impl Replica {
         Self::start_with(pki, &flags).await
     }
 
-    async fn start_with(pki: &Pki, flags: &[String]) -> Self {
+    /// Starts a server with flags that name its store.
+    pub(crate) async fn start_with(pki: &Pki, flags: &[String]) -> Self {
         let port = free_port();
         let process = launch(pki, port, flags);
         let client = client_of(&pki.kubeconfig(port)).await;
@@ -246,7 +247,7 @@ fn launch(pki: &Pki, port: u16, flags: &[String]) -> Process {
 }
 
 /// A port that was free a moment ago; upstream's flags cannot say "any".
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     listener
         .local_addr()
