@@ -244,7 +244,7 @@ impl ClientFiles {
 }
 
 /// What TLS may hold on its way out: a whole batch of the connection above it.
-pub(crate) const OUT_BUFFER: Option<usize> = Some(128 << 10);
+pub(crate) const OUT_BUFFER: Option<usize> = Some(256 << 10);
 
 /// What a handshake that takes too long is.
 pub(crate) fn too_slow() -> io::Error {
