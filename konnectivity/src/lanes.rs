@@ -22,7 +22,7 @@ const LARGEST_WINDOW: i64 = 4 << 20;
 /// What the windows of all connections of a stream may grow by, together.
 const GROWTH_TOTAL: i64 = 64 << 20;
 /// What may wait for its turn before the local socket is left alone.
-const OUTBOX_BOUND: usize = 256 << 10;
+const OUTBOX_BOUND: usize = 128 << 10;
 /// What may wait for a local reader when the peer knows no windows.
 const LEGACY_BOUND: usize = 8 << 20;
 /// The same for all connections of the stream together.
