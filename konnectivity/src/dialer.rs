@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -148,12 +149,15 @@ impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 /// A byte stream to what was dialled.
 pub struct Tunnel {
     stream: Pin<Box<dyn Duplex>>,
+    /// What was read together with the proxy's answer, and belongs behind it.
+    early: Bytes,
 }
 
 impl Tunnel {
     fn over(stream: impl Duplex + 'static) -> Tunnel {
         Tunnel {
             stream: Box::pin(stream),
+            early: Bytes::new(),
         }
     }
 }
@@ -170,7 +174,12 @@ impl AsyncRead for Tunnel {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_read(cx, buffer)
+        if self.early.is_empty() {
+            return self.stream.as_mut().poll_read(cx, buffer);
+        }
+        let count = buffer.remaining().min(self.early.len());
+        buffer.put_slice(&self.early.split_to(count));
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -181,6 +190,18 @@ impl AsyncWrite for Tunnel {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.stream.as_mut().poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.as_mut().poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

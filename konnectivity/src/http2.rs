@@ -12,6 +12,7 @@ mod driver;
 mod frame;
 mod hpack;
 mod messages;
+mod output;
 mod stream;
 mod tables;
 

@@ -22,6 +22,7 @@ mod listen;
 mod metrics;
 mod monitor;
 mod packet;
+mod pieces;
 mod pump;
 pub mod server;
 mod strategies;

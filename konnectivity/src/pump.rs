@@ -2,25 +2,23 @@
 //! task. An idle one holds no buffer.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::Future as _;
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep};
 
 use crate::lanes::{Inbound, Side};
 use crate::link::Wire;
+use crate::pieces::Pieces;
 
 /// What is read from a socket at once, and written.
-const BATCH: usize = 64 << 10;
-/// How many pieces of data one write has at most.
-const PIECES: usize = 16;
+const BATCH: usize = 128 << 10;
 /// How long a socket may take nothing of the last data before it is closed all the same; the API
 /// server's client waits ten seconds for the end.
 const LAST_DATA: Duration = Duration::from_secs(5);
@@ -30,7 +28,22 @@ const UNHEARD_END: Duration = Duration::from_secs(1);
 const HALF_CLOSED: Duration = Duration::from_secs(15 * 60);
 
 thread_local! {
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BATCH].into());
+    static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+// What was read; nothing is the end. A buffer that was well filled is handed on as it is, and of one
+// that was not the contents are copied: what waits in a slow connection holds little more than itself.
+fn poll_data(socket: &mut impl Local, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.reserve(BATCH);
+        let read = ready!(pin!(socket.read_buf(scratch)).poll(cx))?;
+        if read > BATCH / 2 {
+            return Poll::Ready(Ok(scratch.split().freeze()));
+        }
+        let data = Bytes::copy_from_slice(scratch);
+        scratch.clear();
+        Poll::Ready(Ok(data))
+    })
 }
 
 /// A socket that may know that its peer is gone altogether, and not only done with writing.
@@ -62,9 +75,8 @@ struct Pump<'a, S> {
     socket: &'a mut S,
     wire: &'a Wire,
     side: Side,
-    /// Data on its way to the socket, and how much that is.
-    pieces: VecDeque<Bytes>,
-    held: usize,
+    /// Data on its way to the socket.
+    held: Pieces,
     shutting_down: bool,
     read_done: bool,
     write_done: bool,
@@ -85,8 +97,7 @@ pub(crate) async fn run<S: Local>(socket: &mut S, wire: Wire, side: Side) -> Tra
         socket,
         wire: &wire,
         side,
-        pieces: VecDeque::new(),
-        held: 0,
+        held: Pieces::default(),
         shutting_down: false,
         read_done: false,
         write_done: false,
@@ -120,7 +131,7 @@ impl<S: Local> Pump<'_, S> {
     }
 
     fn is_over(&self) -> bool {
-        let flushed = self.held == 0 && !self.shutting_down;
+        let flushed = self.held.is_empty() && !self.shutting_down;
         self.read_done && self.write_done || self.closed && flushed && self.write_done
     }
 
@@ -128,19 +139,14 @@ impl<S: Local> Pump<'_, S> {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.write_done {
             self.gather(cx);
-            if self.held > 0 {
-                match self.poll_write_pieces(cx) {
-                    Poll::Pending => {
-                        self.closed |= self.wire.poll_closed(cx).is_ready();
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Ok(0)) => {
-                        return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-                    }
-                    Poll::Ready(written) => self.wrote(written?),
-                }
+            if !self.held.is_empty() {
+                let Poll::Ready(written) = self.held.poll_write(self.socket, cx) else {
+                    self.closed |= self.wire.poll_closed(cx).is_ready();
+                    return Poll::Pending;
+                };
+                self.traffic.to_local += written? as u64;
             } else if self.shutting_down {
-                std::task::ready!(Pin::new(&mut *self.socket).poll_shutdown(cx))?;
+                ready!(Pin::new(&mut *self.socket).poll_shutdown(cx))?;
                 self.shutting_down = false;
                 self.write_done = true;
             } else {
@@ -154,12 +160,9 @@ impl<S: Local> Pump<'_, S> {
 
     // Takes as much as one write is worth.
     fn gather(&mut self, cx: &mut Context<'_>) {
-        while !self.shutting_down && self.held < BATCH && self.pieces.len() < PIECES {
+        while !self.shutting_down && self.held.len() < BATCH && !self.held.is_long() {
             match self.wire.poll_take(cx) {
-                Poll::Ready(Inbound::Data(data)) => {
-                    self.held += data.len();
-                    self.pieces.push_back(data);
-                }
+                Poll::Ready(Inbound::Data(data)) => self.held.push(data),
                 Poll::Ready(Inbound::EndOfData) => self.shutting_down = true,
                 Poll::Ready(Inbound::Closed(_)) => {
                     self.closed = true;
@@ -170,39 +173,10 @@ impl<S: Local> Pump<'_, S> {
         }
     }
 
-    fn poll_write_pieces(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut slices = [IoSlice::new(&[]); PIECES];
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slice = IoSlice::new(piece);
-        }
-        let slices = &slices[..self.pieces.len()];
-        Pin::new(&mut *self.socket).poll_write_vectored(cx, slices)
-    }
-
-    fn wrote(&mut self, count: usize) {
-        self.traffic.to_local += count as u64;
-        self.held -= count;
-        let mut left = count;
-        while let Some(piece) = self.pieces.front_mut().filter(|_| left > 0) {
-            let now = left.min(piece.len());
-            piece.advance(now);
-            left -= now;
-            if piece.is_empty() {
-                self.pieces.pop_front();
-            }
-        }
-    }
-
     // From the socket to the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.read_done && self.wire.poll_ready(cx).is_ready() {
-            let socket = &mut *self.socket;
-            let read = SCRATCH.with_borrow_mut(|scratch| {
-                let mut buffer = ReadBuf::new(scratch);
-                let read = Pin::new(socket).poll_read(cx, &mut buffer);
-                read.map_ok(|()| Bytes::copy_from_slice(buffer.filled()))
-            });
-            let data = std::task::ready!(read)?;
+            let data = ready!(poll_data(self.socket, cx))?;
             if data.is_empty() {
                 self.read_done = true;
                 self.end_of_socket();
@@ -216,8 +190,7 @@ impl<S: Local> Pump<'_, S> {
 
     fn end_of_socket(&mut self) {
         if self.side == Side::Server && self.socket.peer_gone() {
-            self.pieces.clear();
-            self.held = 0;
+            self.held = Pieces::default();
             self.write_done = true;
         } else if self.wire.extended {
             self.wire.send_end();

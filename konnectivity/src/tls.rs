@@ -116,6 +116,17 @@ fn provider(policy: &Policy) -> rustls::crypto::CryptoProvider {
     provider
 }
 
+// As Go's clients offer them: with the shorter key first, which takes a quarter less time for what an
+// agent carries and is as safe. Our server follows the client's order.
+fn quickest_first() -> rustls::crypto::CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    let quickest = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != quickest);
+    provider
+}
+
 // Go leaves the hash out where ChaCha20 makes it obvious.
 fn go_name(name: &str) -> String {
     match name.strip_suffix("_CHACHA20_POLY1305") {
@@ -215,7 +226,7 @@ fn stamp(files: &ServerFiles) -> Stamp {
 impl ClientFiles {
     /// Reads the files; called for every connection, so that they may change.
     pub(crate) fn load(&self) -> Result<ClientConfig, TlsError> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let builder = ClientConfig::builder_with_provider(Arc::new(quickest_first()))
             .with_safe_default_protocol_versions()
             .map_err(|e| unfit(&self.ca, e))?
             .with_root_certificates(roots(&self.ca)?);
@@ -233,7 +244,7 @@ impl ClientFiles {
 }
 
 /// What TLS may hold on its way out: a whole batch of the connection above it.
-pub(crate) const OUT_BUFFER: Option<usize> = Some(128 << 10);
+pub(crate) const OUT_BUFFER: Option<usize> = Some(256 << 10);
 
 /// What a handshake that takes too long is.
 pub(crate) fn too_slow() -> io::Error {

@@ -1,5 +1,6 @@
 //! HTTP CONNECT, the client's side.
 
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{DialError, Tunnel};
@@ -38,17 +39,22 @@ pub(super) async fn open(
     }
 }
 
-// Byte by byte at the end, so that nothing of what the destination says is taken with it: what is
-// behind the header belongs to the tunnel.
-async fn head(socket: &mut Tunnel) -> std::io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(64);
-    while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= MAX_HEAD {
+// What is behind the header belongs to the tunnel, which gives it to its reader first.
+async fn head(socket: &mut Tunnel) -> std::io::Result<Bytes> {
+    let mut read = BytesMut::with_capacity(512);
+    loop {
+        if socket.read_buf(&mut read).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = read.split_to(end + 4).freeze();
+            socket.early = Bytes::copy_from_slice(&read);
+            return Ok(head);
+        }
+        if read.len() > MAX_HEAD {
             return Err(std::io::Error::other("its header has no end"));
         }
-        head.push(socket.read_u8().await?);
     }
-    Ok(head)
 }
 
 fn status(head: &[u8]) -> Option<(u16, &str)> {

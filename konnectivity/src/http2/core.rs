@@ -3,11 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 
-use super::frame::{self, Code, HEAD, Head};
+use super::frame::{self, Code, Head};
 use super::hpack::{self, Decoder, Fields};
 use super::messages::Assembler;
+use super::output::Output;
 use super::stream::StreamError;
 
 pub(crate) mod leaving;
@@ -130,7 +131,7 @@ pub(super) struct Core {
     recv_window: i64,
     ready: VecDeque<u32>,
     /// What is to be written next.
-    pub(super) out: BytesMut,
+    pub(super) out: Output,
     /// The connection's end, told to every stream and every later caller.
     pub(super) lost: Option<StreamError>,
     /// The peer takes no new streams.
@@ -171,7 +172,7 @@ impl Core {
             send_window: DEFAULT_WINDOW,
             recv_window: CONNECTION_WINDOW,
             ready: VecDeque::new(),
-            out: BytesMut::new(),
+            out: Output::default(),
             lost: None,
             going_away: false,
             leaving: None,
@@ -187,7 +188,7 @@ impl Core {
 
     fn greet(&mut self) {
         if self.role == Role::Client {
-            self.out.extend_from_slice(frame::PREFACE);
+            self.out.end().extend_from_slice(frame::PREFACE);
         }
         let own_frame = u32::try_from(OWN_FRAME).expect("a frame is at most 16 MiB");
         let settings = [
@@ -203,14 +204,14 @@ impl Core {
             payload.extend_from_slice(&id.to_be_bytes());
             payload.extend_from_slice(&value.to_be_bytes());
         }
-        frame::put(&mut self.out, frame::SETTINGS, 0, 0, &payload);
+        frame::put(self.out.end(), frame::SETTINGS, 0, 0, &payload);
         self.window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW);
     }
 
     fn window_update(&mut self, stream: u32, bytes: i64) {
         let bytes = u32::try_from(bytes).expect("windows are positive and below 2^31");
         frame::put(
-            &mut self.out,
+            self.out.end(),
             frame::WINDOW_UPDATE,
             0,
             stream,
@@ -236,7 +237,7 @@ impl Core {
         let id = self.next_id;
         self.next_id += 2;
         let block = hpack::encode(fields.iter().copied());
-        frame::put_headers(&mut self.out, id, &block, false, self.peer_frame);
+        frame::put_headers(self.out.end(), id, &block, false, self.peer_frame);
         let state = StreamState {
             sent_headers: true,
             ..self.fresh()
@@ -264,7 +265,7 @@ impl Core {
         }
         stream.sent_headers = true;
         let block = hpack::encode(fields.iter().copied());
-        frame::put_headers(&mut self.out, id, &block, false, self.peer_frame);
+        frame::put_headers(self.out.end(), id, &block, false, self.peer_frame);
         self.nudge();
     }
 
@@ -334,9 +335,6 @@ impl Core {
                 continue;
             }
             if amount > 0 {
-                if self.out.is_empty() {
-                    self.out.reserve(limit.min(stream.pending_bytes + 2 * HEAD));
-                }
                 put_data(&mut self.out, id, stream, amount);
                 self.send_window -= amount as i64;
             }
@@ -354,7 +352,7 @@ impl Core {
         };
         let peer_open = stream.ended.is_none();
         if let Some(block) = stream.trailers.take() {
-            frame::put_headers(&mut self.out, id, &block, true, self.peer_frame);
+            frame::put_headers(self.out.end(), id, &block, true, self.peer_frame);
             // The answer is complete; what the client still sends is not wanted (RFC 9113, 8.1).
             if peer_open {
                 self.put_reset(id, Code::NoError);
@@ -375,7 +373,7 @@ impl Core {
 
     fn put_reset(&mut self, id: u32, code: Code) {
         let code = (code as u32).to_be_bytes();
-        frame::put(&mut self.out, frame::RST_STREAM, 0, id, &code);
+        frame::put(self.out.end(), frame::RST_STREAM, 0, id, &code);
     }
 
     /// The holder is gone. What it queued together with an end is still sent; anything else is
@@ -441,7 +439,7 @@ impl Core {
 
     /// Asks whether the peer is there.
     pub(super) fn ping(&mut self) {
-        frame::put(&mut self.out, frame::PING, 0, 0, &[0; 8]);
+        frame::put(self.out.end(), frame::PING, 0, 0, &[0; 8]);
     }
 
     /// Says that no stream is taken after those that are there, and why.
@@ -449,26 +447,25 @@ impl Core {
         let mut payload = self.highest_peer_id.to_be_bytes().to_vec();
         payload.extend_from_slice(&(fault.code as u32).to_be_bytes());
         payload.extend_from_slice(fault.text.as_bytes());
-        frame::put(&mut self.out, frame::GOAWAY, 0, 0, &payload);
+        frame::put(self.out.end(), frame::GOAWAY, 0, 0, &payload);
     }
 }
 
-fn put_data(out: &mut BytesMut, id: u32, stream: &mut StreamState, amount: usize) {
+fn put_data(out: &mut Output, id: u32, stream: &mut StreamState, amount: usize) {
     Head {
         length: amount,
         kind: frame::DATA,
         flags: 0,
         stream: id,
     }
-    .write(out);
+    .write(out.end());
     let mut left = amount;
     while left > 0 {
         let Some(front) = stream.pending.front_mut() else {
             return;
         };
         let now = left.min(front.len());
-        out.extend_from_slice(&front[..now]);
-        front.advance(now);
+        out.put(front.split_to(now));
         if front.is_empty() {
             stream.pending.pop_front();
         }

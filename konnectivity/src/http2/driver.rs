@@ -5,10 +5,9 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,9 +15,10 @@ use tokio::time::{Instant, Sleep};
 
 use super::core::{Core, Role, Tuning};
 use super::stream::{Opener, Shared, Stream, StreamError, lock};
+use crate::pieces::Pieces;
 
 /// What is written at once, and when reading waits for writing.
-const BATCH: usize = 64 << 10;
+const BATCH: usize = 128 << 10;
 /// Reads in a row, before those who wait for what was read get the thread.
 const READS: usize = 4;
 /// Nobody needs to know more often; gRPC's figure.
@@ -36,7 +36,7 @@ pub(crate) struct Connection<IO> {
     io: IO,
     role: Role,
     shared: Shared,
-    writing: BytesMut,
+    writing: Pieces,
     keepalive: Option<Keepalive>,
 }
 
@@ -66,7 +66,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             io,
             role,
             shared: Arc::new(Mutex::new(Core::new(role, tuning))),
-            writing: BytesMut::new(),
+            writing: Pieces::default(),
             keepalive: None,
         }
     }
@@ -140,18 +140,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
                     core.driver = Some(cx.waker().clone());
                 }
                 core.fill(BATCH);
-                self.writing = std::mem::take(&mut core.out);
+                self.writing = core.out.take();
                 if self.writing.is_empty() {
                     drop(core);
                     return Pin::new(&mut self.io).poll_flush(cx);
                 }
             }
-            match Pin::new(&mut self.io).poll_write(cx, &self.writing) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(count)) => self.writing.advance(count),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
+            ready!(self.writing.poll_write(&mut self.io, cx))?;
         }
     }
 
@@ -171,10 +166,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             let mut core = lock(&self.shared);
             if let Err(fault) = core.feed(read) {
                 core.say_goodbye(&fault);
-                let goodbye = core.out.split();
+                let mut goodbye = core.out.take();
                 drop(core);
                 // The peer may listen or not: the connection ends either way.
-                let _ = Pin::new(&mut self.io).poll_write(cx, &goodbye);
+                let _ = goodbye.poll_write(&mut self.io, cx);
                 return Poll::Ready(Err(io::Error::other(fault)));
             }
             Poll::Ready(Ok(true))

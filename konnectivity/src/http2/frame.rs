@@ -66,7 +66,7 @@ impl Head {
 
     pub(super) fn write(self, out: &mut BytesMut) {
         let length = u32::try_from(self.length).expect("a frame is at most 16 MiB");
-        out.reserve(HEAD + self.length);
+        out.reserve(HEAD);
         out.put_slice(&length.to_be_bytes()[1..]);
         out.put_u8(self.kind);
         out.put_u8(self.flags);

@@ -10,7 +10,7 @@ use super::hpack::Fields;
 use super::messages;
 
 /// How many bytes may wait on a stream before its writer does.
-const SEND_BOUND: usize = 128 << 10;
+const SEND_BOUND: usize = 256 << 10;
 
 /// gRPC's status for errors that are only a text.
 const UNKNOWN: u32 = 2;

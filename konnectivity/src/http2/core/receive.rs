@@ -301,7 +301,7 @@ impl Core {
             let value = frame::number(&setting[2..]).unwrap_or_default();
             self.setting(id, value)?;
         }
-        frame::put(&mut self.out, frame::SETTINGS, frame::ACK, 0, &[]);
+        frame::put(self.out.end(), frame::SETTINGS, frame::ACK, 0, &[]);
         Ok(())
     }
 
@@ -348,7 +348,7 @@ impl Core {
         if head.has(frame::ACK) {
             self.pongs += 1;
         } else {
-            frame::put(&mut self.out, frame::PING, frame::ACK, 0, payload);
+            frame::put(self.out.end(), frame::PING, frame::ACK, 0, payload);
         }
         Ok(())
     }

@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use bytes::Buf as _;
+
 use super::*;
+use crate::http2::frame::HEAD;
 use crate::http2::messages::prefix;
 
 const TUNING: Tuning = Tuning {
@@ -28,7 +31,7 @@ fn server() -> Core {
     let mut core = Core::new(Role::Server, TUNING);
     core.feed(frame::PREFACE).unwrap();
     core.feed(&put(frame::SETTINGS, 0, 0, &[])).unwrap();
-    core.out.clear();
+    core.out.take();
     core
 }
 
@@ -41,7 +44,7 @@ fn serving() -> Core {
 // The frames in what is to be written.
 fn written(core: &mut Core) -> Vec<(Head, Vec<u8>)> {
     core.fill(usize::MAX);
-    let mut out = core.out.split();
+    let mut out = core.out.take().into_bytes();
     let mut frames = Vec::new();
     while let Some(head) = out.first_chunk::<HEAD>().map(Head::read) {
         out.advance(HEAD);
@@ -384,7 +387,7 @@ proptest::proptest! {
                 break;
             }
             core.fill(1 << 16);
-            core.out.clear();
+            core.out.take();
         }
     }
 }
