@@ -409,3 +409,22 @@ fn whoever_leaves_keeps_its_streams_and_takes_no_new_ones() {
     core.feed(&put(frame::DATA, 0, 1, &message)).unwrap();
     assert_eq!(core.take_message(1).unwrap(), "hello");
 }
+
+// A client: the dialer, or an agent.
+#[test]
+fn whoever_is_left_keeps_what_the_server_took_and_opens_nothing_more() {
+    let mut core = Core::new(Role::Client, TUNING);
+    let (told, mut hears) = tokio::sync::oneshot::channel();
+    core.leaving = Some(told);
+    let fields: [(&str, &[u8]); 1] = [(":path", b"/x")];
+    let (taken, late) = (core.open(&fields).unwrap(), core.open(&fields).unwrap());
+    let until_taken = [taken.to_be_bytes(), 0u32.to_be_bytes()].concat();
+    core.feed(&put(frame::GOAWAY, 0, 0, &until_taken)).unwrap();
+    assert!(hears.try_recv().is_ok());
+    assert!(core.streams[&taken].ended.is_none());
+    assert!(matches!(core.streams[&late].ended, Some(Err(_))));
+    assert!(core.open(&fields).is_err());
+    let message = [prefix(5).as_slice(), b"hello"].concat();
+    core.feed(&put(frame::DATA, 0, taken, &message)).unwrap();
+    assert_eq!(core.take_message(taken).unwrap(), "hello");
+}
