@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Size;
-use super::load::{Measures, WORKERS};
+use super::load::{LOOKS, Measures, WORKERS};
 use super::routes::{Front, Way, Whose};
 use crate::picture::Bar;
 use crate::report::{Better, ratio};
@@ -192,7 +192,7 @@ impl Report {
             "Tunnels: one agent, TLS with client certificates between it and the server, a Unix socket before it; one process is the client \
              (our dialer, for upstream's server too) and the far end. {} MiB up in writes of a TLS record, {} MiB down; many streams are {streams}. \
              {round_trips} round trips of 64 bytes; {dials_alone} dials one by one, {dials_together} by {WORKERS} workers, each with nine bytes out and \
-             one back. Stalled: one that is not read and one whose far end does not read. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels; of a server that was just started, with {agents} agents. The relay does the same \
+             one back. Stalled: one that is not read and one whose far end does not read; the middle of {LOOKS} looks. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels; of a server that was just started, with {agents} agents. The relay does the same \
              hops with a TLS connection per tunnel and multiplexes nothing. CPU: server and agent together, user and kernel.",
             mib(upload),
             mib(download)
