@@ -14,7 +14,7 @@ help: ## list these commands
 
 up: ## build Kyanite and start it; kubectl then works with the context `kyanite`
 	$(SETUP)
-	echo "building (the first time takes a few minutes)"
+	echo "building (the first time takes about ten minutes on two cores)"
 	cargo build --release --locked --package kyanite
 	$(KYANITE) up
 
