@@ -82,13 +82,12 @@ async fn start(
 ) -> Result<(Vec<(&'static str, Child)>, Client)> {
     let mut server = spawn(ours(kyanite, dir), dir, "kyanite")?;
     let client = ready(&mut server, &kubeconfig(dir)).await?;
-    let mut manager = spawn(
+    let manager = spawn(
         controller_manager(upstream, dir),
         dir,
         "kube-controller-manager",
     )?;
     nodes::make(&client).await?;
-    schedulable(&mut manager, &client).await?;
     let children = vec![("kyanite", server), ("kube-controller-manager", manager)];
     Ok((children, client))
 }
@@ -168,20 +167,6 @@ async fn ready(server: &mut Child, kubeconfig: &Path) -> Result<Client> {
         }
         sleep(POLL).await;
     }
-}
-
-async fn schedulable(manager: &mut Child, client: &Client) -> Result<()> {
-    let deadline = Instant::now() + START_LIMIT;
-    while !nodes::schedulable(client).await? {
-        if Instant::now() > deadline {
-            bail!("the stand-in nodes kept their taints for {START_LIMIT:?}");
-        }
-        if let Some(status) = manager.try_wait()? {
-            bail!("kube-controller-manager ended while starting: {status}");
-        }
-        sleep(POLL).await;
-    }
-    Ok(())
 }
 
 async fn connect(kubeconfig: &Path) -> Result<Client> {

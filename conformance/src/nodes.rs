@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
@@ -34,6 +34,12 @@ pub(crate) async fn make(client: &Client) -> Result<()> {
             nodes
                 .patch_status(name, &PatchParams::default(), &status)
                 .await?;
+            // Admission taints a new node as not ready, until upstream's node lifecycle controller has seen that it
+            // is; the suite may look earlier, and refuses a cluster without a node to schedule to.
+            let untainted = Patch::Merge(json!({"spec": {"taints": null}}));
+            nodes
+                .patch(name, &PatchParams::default(), &untainted)
+                .await?;
             let lease = object(lease(name, &owner, Timestamp::now()))?;
             leases.create(&PostParams::default(), &lease).await?;
             anyhow::Ok(())
@@ -43,19 +49,6 @@ pub(crate) async fn make(client: &Client) -> Result<()> {
             .with_context(|| format!("cannot make the stand-in node {name}"))?;
     }
     Ok(())
-}
-
-/// Whether the suite would begin: a new node is tainted as not ready (admission does that), until the
-/// node lifecycle controller has seen its conditions.
-pub(crate) async fn schedulable(client: &Client) -> Result<bool> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let nodes = nodes.list(&ListParams::default()).await?;
-    Ok(nodes.items.iter().all(untainted))
-}
-
-fn untainted(node: &Node) -> bool {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
-    taints.is_none_or(Vec::is_empty)
 }
 
 /// Renews the Leases for ever. One that cannot be renewed is tried again in time: the node monitor

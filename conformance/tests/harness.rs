@@ -97,10 +97,17 @@ fn a_spec_that_passed_is_kept_shown_and_not_run_again() {
 }
 
 #[test]
-fn a_spec_that_failed_is_told_with_its_first_line_and_is_run_again() {
+fn a_spec_that_failed_is_told_with_its_first_line_and_is_run_again_alone_and_the_next_time() {
     let Some(stage) = Stage::set() else { return };
     stage.runner_that_says("failed");
     let output = stage.run();
+    assert!(!output.status.success());
+    let told = stage.read("kept/told");
+    let at_once: Vec<bool> = told
+        .lines()
+        .map(|line| line.contains("--procs=2"))
+        .collect();
+    assert_eq!(at_once, [true, false], "{told}");
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(
         said.contains(&format!("failed: {LEASE}\n    no lease\n")),
@@ -109,7 +116,7 @@ fn a_spec_that_failed_is_told_with_its_first_line_and_is_run_again() {
     assert!(stage.read("page.md").contains("| no lease |"));
     stage.runner_that_says("passed");
     stage.run();
-    assert_eq!(stage.read("kept/told").lines().count(), 2);
+    assert_eq!(stage.read("kept/told").lines().count(), 3);
     assert!(stage.read("page.md").contains("**1 passed**, 0 failed"));
 }
 
