@@ -16,6 +16,11 @@ use crate::pair::{
 };
 use crate::pki::Pki;
 
+async fn relay(mut client: TcpStream, port: u16) {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+}
+
 /// Hands connections out in turn, and counts them.
 async fn balancer(ports: [u16; 2]) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -23,12 +28,9 @@ async fn balancer(ports: [u16; 2]) -> (u16, Arc<AtomicUsize>) {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&taken);
     tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
+        while let Ok((client, _)) = listener.accept().await {
             let port = ports[counted.fetch_add(1, Ordering::Relaxed) % ports.len()];
-            tokio::spawn(async move {
-                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
+            tokio::spawn(relay(client, port));
         }
     });
     (port, taken)
@@ -101,10 +103,7 @@ async fn proxy(port: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
             heard.lock().unwrap().push(String::from_utf8(head).unwrap());
             let answer = b"HTTP/1.1 200 Connection established\r\n\r\n";
             client.write_all(answer).await.unwrap();
-            tokio::spawn(async move {
-                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
+            tokio::spawn(relay(client, port));
         }
     });
     (own, asked)
