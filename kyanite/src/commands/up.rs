@@ -242,11 +242,19 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         serve::told_to_stop().await;
         stop.send_replace(true);
     });
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let served = async {
         let outcome = served.await;
         // Also when it never got ready, or ended by itself.
         stop.send_replace(true);
+        drop(end);
         outcome
+    };
+    // After the API server, whose last requests may still travel.
+    let tunnels = async {
+        if let Some((tunnels, _)) = tunnels {
+            tunnels.run(async { ended.await.unwrap_or_default() }).await;
+        }
     };
     let beside = async {
         if ready.await.is_err() {
@@ -257,20 +265,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         let agents = state.konnectivity.is_some();
         roles::run(dir.clone(), agents, controllers, stopped, rotated).await;
     };
-    let outcome = match tunnels {
-        None => tokio::join!(served, beside).0,
-        Some((tunnels, _)) => {
-            // The API server's last requests may still travel.
-            let (end, ended) = tokio::sync::oneshot::channel::<()>();
-            let served = async {
-                let outcome = served.await;
-                drop(end);
-                outcome
-            };
-            let tunnels = tunnels.run(async { ended.await.unwrap_or_default() });
-            tokio::join!(served, beside, tunnels).0
-        }
-    };
+    let (outcome, (), ()) = tokio::join!(served, beside, tunnels);
     door.abort();
     store.close();
     // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
