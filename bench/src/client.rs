@@ -1,39 +1,38 @@
 //! A light HTTP/2 client: the load generator shares the machine with the server it drives.
 
+mod http2;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
 use anyhow::{Context as _, Result, bail, ensure};
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
-use tokio::io::BufWriter;
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::access::Access;
+use http2::{Asked, Connection, Part, Until};
 
-// The windows of Go's HTTP/2 client, which is what API servers mostly talk to.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 1 << 30;
-
-// Requests that are ready together leave as one write: what the generator takes, the server lacks.
-const WRITE_BUFFER: usize = 16 * 1024;
+const OK: u16 = 200;
+const READ: usize = 64 * 1024;
 
 /// One connection; clones share it.
 #[derive(Clone)]
 pub(crate) struct Client {
-    sender: SendRequest<Full<Bytes>>,
+    shared: Arc<Shared>,
     authority: String,
 }
 
 /// A request that is not a read.
 pub(crate) struct Write {
-    pub(crate) method: Method,
+    pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) content_type: &'static str,
-    pub(crate) body: Bytes,
+    pub(crate) body: Vec<u8>,
 }
 
 /// JSON, for creates and updates.
@@ -49,74 +48,186 @@ impl Client {
         let tls = TlsConnector::from(access.tls.clone())
             .connect(name, tcp)
             .await?;
-        let (sender, connection) = Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(TokioIo::new(BufWriter::with_capacity(WRITE_BUFFER, tls)))
-            .await?;
-        // Its failures reach whoever waits for a response.
-        tokio::spawn(connection);
+        let connection = Arc::new(Mutex::new(Connection::new()));
+        tokio::spawn(
+            Driver {
+                tls,
+                connection: Arc::clone(&connection),
+                out: Vec::new(),
+                sent: 0,
+                buffer: vec![0; READ].into(),
+            }
+            .run(),
+        );
         Ok(Client {
-            sender,
+            shared: Arc::new(Shared(connection)),
             authority: access.address.to_string(),
         })
     }
 
     /// Sends a write and reads the whole answer, which must be a success.
-    pub(crate) async fn write(&self, write: &Write) -> Result<Bytes> {
-        let request = self
-            .request(&write.method, &write.path)
-            .header(header::CONTENT_TYPE, write.content_type)
-            .body(Full::new(write.body.clone()))?;
-        self.whole(request).await
+    pub(crate) async fn write(&self, write: &Write) -> Result<Vec<u8>> {
+        let asked = Asked {
+            method: write.method,
+            content_type: Some(write.content_type),
+            body: &write.body,
+            ..self.asked(&write.path)
+        };
+        self.whole(&asked).await
     }
 
     /// Reads a path to its end.
-    pub(crate) async fn get(&self, path: &str) -> Result<Bytes> {
-        let request = self.request(&Method::GET, path).body(Full::default())?;
-        self.whole(request).await
+    pub(crate) async fn get(&self, path: &str) -> Result<Vec<u8>> {
+        self.whole(&self.asked(path)).await
     }
 
     /// Reads a path to its end and keeps nothing; gives the number of bytes.
     pub(crate) async fn drain(&self, path: &str) -> Result<usize> {
-        let mut body = self.open(path).await?;
-        let mut bytes = 0;
-        while let Some(frame) = body.frame().await {
-            bytes += frame?.data_ref().map_or(0, Bytes::len);
+        let asked = Asked {
+            keeps: false,
+            ..self.asked(path)
+        };
+        let part = self.open_stream(&asked)?.part(Until::End).await?;
+        ensure!(part.status == OK, "{path}: status {}", part.status);
+        Ok(part.count)
+    }
+
+    /// Opens a path whose answer does not end; returns when the server has accepted it.
+    pub(crate) async fn open(&self, path: &str) -> Result<Stream> {
+        let mut stream = self.open_stream(&self.asked(path))?;
+        let part = stream.part(Until::Status).await?;
+        ensure!(part.status == OK, "{path}: status {}", part.status);
+        stream.first = part.bytes;
+        Ok(stream)
+    }
+
+    fn asked<'a>(&'a self, path: &'a str) -> Asked<'a> {
+        Asked {
+            method: "GET",
+            authority: &self.authority,
+            path,
+            content_type: None,
+            body: &[],
+            keeps: true,
         }
-        Ok(bytes)
     }
 
-    /// Opens a path whose answer is long or does not end; returns when the server has accepted it.
-    pub(crate) async fn open(&self, path: &str) -> Result<Incoming> {
-        let request = self.request(&Method::GET, path).body(Full::default())?;
-        let response = self.send(request).await?;
-        ensure!(response.status() == StatusCode::OK, "{}", response.status());
-        Ok(response.into_body())
+    fn open_stream(&self, asked: &Asked<'_>) -> Result<Stream> {
+        let id = self.shared.lock().ask(asked)?;
+        Ok(Stream {
+            shared: Arc::clone(&self.shared),
+            id,
+            first: Vec::new(),
+        })
     }
 
-    fn request(&self, method: &Method, path: &str) -> http::request::Builder {
-        Request::builder()
-            .method(method)
-            .uri(format!("https://{}{path}", self.authority))
-            .header(header::ACCEPT, JSON)
-            .header(header::USER_AGENT, "kyanite-bench")
-    }
-
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
-        let mut sender = self.sender.clone();
-        sender.ready().await.context("the connection has ended")?;
-        Ok(sender.send_request(request).await?)
-    }
-
-    async fn whole(&self, request: Request<Full<Bytes>>) -> Result<Bytes> {
-        let said = format!("{} {}", request.method(), request.uri().path());
-        let response = self.send(request).await.with_context(|| said.clone())?;
-        let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        if !status.is_success() {
-            bail!("{said}: {status}: {}", String::from_utf8_lossy(&body));
+    async fn whole(&self, asked: &Asked<'_>) -> Result<Vec<u8>> {
+        let said = || format!("{} {}", asked.method, asked.path);
+        let stream = self.open_stream(asked).with_context(said)?;
+        let part = stream.part(Until::End).await.with_context(said)?;
+        if !(200..300).contains(&part.status) {
+            let answer = String::from_utf8_lossy(&part.bytes);
+            bail!("{}: status {}: {answer}", said(), part.status);
         }
-        Ok(body)
+        Ok(part.bytes)
+    }
+}
+
+/// An answer that comes in parts. Dropping it ends it.
+pub(crate) struct Stream {
+    shared: Arc<Shared>,
+    id: u32,
+    first: Vec<u8>,
+}
+
+impl Stream {
+    /// What comes next; an answer that ends is an error.
+    pub(crate) async fn next(&mut self) -> Result<Vec<u8>> {
+        if !self.first.is_empty() {
+            return Ok(std::mem::take(&mut self.first));
+        }
+        let part = self.part(Until::Some).await?;
+        ensure!(!part.ended, "the answer has ended early");
+        Ok(part.bytes)
+    }
+
+    async fn part(&self, until: Until) -> Result<Part> {
+        poll_fn(|context| self.shared.lock().poll(self.id, until, context)).await
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.lock().forget(self.id);
+    }
+}
+
+/// What clients hold of a connection; it ends with the last of them.
+struct Shared(Arc<Mutex<Connection>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        lock(&self.0)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.lock().leave();
+    }
+}
+
+fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Moves a connection's bytes.
+struct Driver {
+    tls: TlsStream<TcpStream>,
+    connection: Arc<Mutex<Connection>>,
+    out: Vec<u8>,
+    sent: usize,
+    buffer: Box<[u8]>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let ended = poll_fn(|context| self.poll(context)).await;
+        let why = ended.err().map_or("closed".into(), |why| why.to_string());
+        lock(&self.connection).lose(&why);
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if self.poll_write(context)?.is_ready() && lock(&self.connection).is_left() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut buffer = ReadBuf::new(&mut self.buffer);
+            ready!(Pin::new(&mut self.tls).poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            lock(&self.connection).feed(buffer.filled())?;
+        }
+    }
+
+    // Requests that are ready together leave as one write.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if self.sent == self.out.len() {
+                let mut connection = lock(&self.connection);
+                connection.driver = Some(context.waker().clone());
+                self.out.clear();
+                self.sent = 0;
+                std::mem::swap(&mut self.out, &mut connection.out);
+            }
+            if self.out.is_empty() {
+                return Pin::new(&mut self.tls)
+                    .poll_flush(context)
+                    .map_err(Into::into);
+            }
+            let rest = &self.out[self.sent..];
+            self.sent += ready!(Pin::new(&mut self.tls).poll_write(context, rest))?;
+        }
     }
 }

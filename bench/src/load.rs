@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use futures::stream::{self, TryStreamExt as _};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
-use crate::client::{Client, Write};
+use crate::client::{Client, Stream, Write};
 use crate::measure::{Cost, Processes, median};
 use crate::roles;
 use crate::sample;
@@ -304,15 +302,10 @@ async fn fan_out(
     Ok(processes.cost(size.updates, work).await?.0)
 }
 
-async fn events(mut stream: Incoming, expected: u32) -> Result<()> {
+async fn events(mut stream: Stream, expected: u32) -> Result<()> {
     let (mut line, mut seen) = (Vec::new(), 0);
     while seen < expected {
-        let frame = stream.frame().await.context("a watch ended early")??;
-        for part in frame
-            .data_ref()
-            .map_or(&[][..], |data| data)
-            .split_inclusive(|b| *b == b'\n')
-        {
+        for part in stream.next().await?.split_inclusive(|b| *b == b'\n') {
             line.extend_from_slice(part);
             if line.ends_with(b"\n") {
                 let is_update = line.starts_with(br#"{"type":"MODIFIED""#);

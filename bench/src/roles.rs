@@ -1,7 +1,5 @@
 //! Who may do what: the roles and bindings that the authorized gets are measured with and without.
 
-use bytes::Bytes;
-use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::{JSON, Write};
@@ -82,13 +80,13 @@ fn create(kind: &str, namespace: &str, name: &str, mut object: Value) -> Write {
     let root = "/apis/rbac.authorization.k8s.io/v1";
     let plural = format!("{}s", kind.to_lowercase());
     Write {
-        method: Method::POST,
+        method: "POST",
         path: match namespace {
             "" => format!("{root}/{plural}"),
             _ => format!("{root}/namespaces/{namespace}/{plural}"),
         },
         content_type: JSON,
-        body: Bytes::from(object.to_string()),
+        body: object.to_string().into_bytes(),
     }
 }
 

@@ -1,7 +1,5 @@
 //! The objects of the load: ConfigMaps of 1 KiB, and nodes and pods of a usual size.
 
-use bytes::Bytes;
-use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::{JSON, STRATEGIC_MERGE, Write};
@@ -32,7 +30,7 @@ pub(crate) fn config_map(namespace: &str, number: u32) -> Write {
 /// Replaces it with other data; no resource version, so it cannot conflict.
 pub(crate) fn config_map_update(namespace: &str, number: u32, generation: u32) -> Write {
     Write {
-        method: Method::PUT,
+        method: "PUT",
         path: config_map_path(namespace, number),
         content_type: JSON,
         body: body(&config_map_object(number, generation)),
@@ -227,7 +225,7 @@ fn pods(namespace: &str) -> String {
 
 fn create(path: String, object: &Value) -> Write {
     Write {
-        method: Method::POST,
+        method: "POST",
         path,
         content_type: JSON,
         body: body(object),
@@ -236,14 +234,14 @@ fn create(path: String, object: &Value) -> Write {
 
 fn patch_status(path: String, status: &Value) -> Write {
     Write {
-        method: Method::PATCH,
+        method: "PATCH",
         path,
         content_type: STRATEGIC_MERGE,
         body: body(status),
     }
 }
 
-fn body(object: &Value) -> Bytes {
+fn body(object: &Value) -> Vec<u8> {
     object.to_string().into()
 }
 
