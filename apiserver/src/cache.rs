@@ -11,13 +11,13 @@
 //! does not wake the watchers of ten thousand others.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kinds::resources::{self, Resource};
 use serde_json::Value;
 use store::{Store, WatchItem};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::collection::Collection;
@@ -70,6 +70,38 @@ const TELLING_WAIT: Duration = Duration::from_millis(20);
 pub(crate) struct Cache {
     collections: HashMap<String, Arc<Collection>>,
     revision: watch::Sender<u64>,
+    pace: Pace,
+}
+
+/// When watchers are to be woken next.
+#[derive(Debug, Default)]
+struct Pace {
+    due: Mutex<Option<Instant>>,
+    moved: Notify,
+}
+
+impl Pace {
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        *self.lock()
+    }
+
+    fn begin(&self) {
+        *self.lock() = None;
+    }
+
+    /// Not later than this.
+    fn until(&self, due: Option<Instant>) {
+        let mut held = self.lock();
+        let sooner = earlier(*held, due);
+        if sooner != *held {
+            *held = sooner;
+            self.moved.notify_one();
+        }
+    }
 }
 
 impl Cache {
@@ -84,6 +116,7 @@ impl Cache {
         let cache = Cache {
             collections,
             revision: watch::Sender::new(0),
+            pace: Pace::default(),
         };
         cache.fill(store).await?;
         cache.catch_up(store).await?;
@@ -244,42 +277,36 @@ impl Cache {
 
     /// Follows the store until the process ends. A lost watch is taken up again where it stopped;
     /// history lost meanwhile (compaction during an outage) is reported and read anew.
-    pub(crate) async fn follow(&self, store: Arc<dyn Store>) {
+    pub(crate) async fn follow(self: Arc<Self>, store: Arc<dyn Store>) {
+        tokio::select! {
+            () = self.take_changes(&*store) => {}
+            () = self.keep_pace() => {}
+        }
+    }
+
+    async fn take_changes(self: &Arc<Self>, store: &dyn Store) {
         loop {
-            let outcome = match store.watch(ROOT, self.revision()).await {
-                Ok(mut watch) => self.drain(&mut watch).await,
-                Err(error) => error,
-            };
-            // Nobody looks at the clock until there is a watch again.
-            self.collections.values().for_each(|c| c.wake_all());
+            let cache = Arc::clone(self);
+            let tell = Arc::new(move |item| cache.pace.until(cache.apply(item)));
+            let outcome = store.follow(ROOT, self.revision(), tell).await;
             tracing::warn!(error = %outcome, "the watch on the store ended; starting it again");
             if matches!(outcome, store::Error::Compacted { .. }) {
-                self.resync(&*store).await;
+                self.resync(store).await;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    async fn drain(&self, watch: &mut store::Watch) -> store::Error {
-        let mut due = None;
+    // Wakes the watchers that wait for their pace.
+    async fn keep_pace(&self) {
         loop {
-            // The wake-ups first: a store that always has more must not keep them waiting.
-            let item = tokio::select! {
-                biased;
+            let due = self.pace.due();
+            tokio::select! {
                 () = sleep_until(due) => {
-                    due = self.wake_due(Instant::now());
-                    continue;
+                    self.pace.begin();
+                    self.pace.until(self.wake_due(Instant::now()));
                 }
-                item = watch.next() => item,
-            };
-            match item {
-                Some(Ok(item)) => due = earlier(due, self.apply(item)),
-                Some(Err(error)) => return error,
-                None => {
-                    return store::Error::Unavailable {
-                        cause: "the store closed the watch".into(),
-                    };
-                }
+                () = self.pace.moved.notified() => {}
             }
         }
     }
@@ -349,6 +376,7 @@ mod tests {
         let cache = Cache {
             collections: HashMap::new(),
             revision: watch::Sender::new(1),
+            pace: Pace::default(),
         };
         let start = Instant::now();
         cache.watchers_first(2).await;

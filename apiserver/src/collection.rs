@@ -325,11 +325,6 @@ impl Collection {
         topics.next_due()
     }
 
-    /// Wakes every watcher now.
-    pub(crate) fn wake_all(&self) {
-        lock(&self.topics).wake_all();
-    }
-
     /// Wakes the watchers whose pace is over; says when there are more to wake.
     pub(crate) fn wake_due(&self, now: Instant) -> Option<Instant> {
         let mut topics = lock(&self.topics);

@@ -241,7 +241,7 @@ impl Server {
         let api = Arc::clone(&self.app.api);
         let follow = tokio::spawn({
             let api = Arc::clone(&api);
-            async move { api.cache.follow(Arc::clone(&api.store)).await }
+            async move { Arc::clone(&api.cache).follow(Arc::clone(&api.store)).await }
         });
         let compact = tokio::spawn(compaction::run(Arc::clone(&api), self.compaction));
         let republish = tokio::spawn(republish(Arc::clone(&self.app), self.trust.subscribe()));

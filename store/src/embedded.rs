@@ -64,7 +64,7 @@ use rustix::fs::FlockOperation;
 use tokio::sync::oneshot;
 
 use crate::{
-    Change, Error, Expect, KeyValue, Range, Result, Revision, Store, Watch, Written, image,
+    Change, Error, Expect, KeyValue, Range, Result, Revision, Store, Tell, Watch, Written, image,
 };
 use disk::{Disk, RealDisk};
 use index::Index;
@@ -375,7 +375,15 @@ impl Store for Embedded {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch> {
-        self.shared.watch(prefix, after)
+        self.shared.watch(prefix, after, None)
+    }
+
+    async fn follow(&self, prefix: &str, after: Revision, tell: Tell) -> Error {
+        match self.shared.watch(prefix, after, Some(Tell::clone(&tell))) {
+            // Only its end is left to come.
+            Ok(watch) => watch.tell_all(tell).await,
+            Err(error) => error,
+        }
     }
 
     async fn compact(&self, revision: Revision) -> Result<()> {
@@ -427,12 +435,13 @@ impl Shared {
     /// under the lock that the writer needs for dispatching, so nothing is missed or sent twice: a
     /// batch that is already in the index but not yet dispatched is in the backlog, and the watch
     /// skips it when it is dispatched.
-    fn watch(&self, prefix: &str, after: Revision) -> Result<Watch> {
+    fn watch(&self, prefix: &str, after: Revision, tell: Option<Tell>) -> Result<Watch> {
         let mut backlog = Vec::new();
         let copied = self.copy_changes(prefix, after, &mut backlog)?;
         let mut watchers = self.watchers();
         let copied = self.copy_changes(prefix, copied, &mut backlog)?;
-        Ok(watchers.add(prefix, copied, after, backlog, self.options.watch_buffer))
+        let buffer = self.options.watch_buffer;
+        Ok(watchers.add(prefix, copied, after, backlog, buffer, tell))
     }
 
     /// Copies the changes after a revision. Returns the revision up to which they are complete.

@@ -19,6 +19,7 @@ mod image;
 pub mod maintenance;
 mod watch;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -107,6 +108,9 @@ pub enum WatchItem {
     /// Nothing matching happened up to and including this revision.
     Progress(Revision),
 }
+
+/// Whom a follower's changes are told. It is quick and does not call the store.
+pub type Tell = Arc<dyn Fn(WatchItem) + Send + Sync>;
 
 /// Why the store could not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -208,6 +212,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Every change after `after` to keys that start with `prefix`. A revision in the future is
     /// allowed: the watch stays silent until the store has passed it.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Watch>;
+
+    /// Tells what a watch would deliver, until it ends; gives the reason. The embedded engine tells a
+    /// change from the thread that commits it, before its writer is answered: nobody is woken to be told.
+    async fn follow(&self, prefix: &str, after: Revision, tell: Tell) -> Error {
+        match self.watch(prefix, after).await {
+            Ok(watch) => watch.tell_all(tell).await,
+            Err(error) => error,
+        }
+    }
 
     /// Forgets the history before `revision`: reads at and watches from earlier revisions fail with
     /// [`Error::Compacted`] afterwards. Compacting what is already compacted is that error too (a

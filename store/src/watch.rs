@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::mpsc;
 
-use crate::{Error, Result, WatchItem};
+use crate::{Error, Result, Tell, WatchItem};
 
 /// A running watch. Dropping it ends it. The stream ends with an `Err` when the store cannot keep
 /// its promise any longer (history compacted under a slow reader, connection to etcd lost); the
@@ -49,6 +49,21 @@ impl Watch {
         match self.receiver.recv().await {
             Some(item) => Some(item),
             None => std::mem::take(&mut self.ending).get().cloned().map(Err),
+        }
+    }
+
+    /// Tells every item until the end, and gives its reason.
+    pub(crate) async fn tell_all(mut self, tell: Tell) -> Error {
+        loop {
+            match self.next().await {
+                Some(Ok(item)) => tell(item),
+                Some(Err(error)) => return error,
+                None => {
+                    return Error::Unavailable {
+                        cause: "the store closed the watch".to_owned(),
+                    };
+                }
+            }
         }
     }
 }

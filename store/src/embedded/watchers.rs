@@ -10,25 +10,34 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::index::Change;
 use crate::watch::{Ending, Watch};
-use crate::{Error, Event, Result, Revision, WatchItem};
+use crate::{Error, Event, Result, Revision, Tell, WatchItem};
+
+impl std::fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watchers")
+            .field("lengths", &self.lengths)
+            .finish_non_exhaustive()
+    }
+}
 
 /// The most events of the past delivered in one item.
 const BACKLOG_CHUNK: usize = 1000;
 
 /// All watches of a store.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Watchers {
     groups: HashMap<String, Vec<Watcher>>,
     /// How many groups have a prefix of each length.
     lengths: BTreeMap<usize, usize>,
 }
 
-#[derive(Debug)]
 struct Watcher {
     /// Changes up to here were delivered with the backlog or not asked for.
     after: Revision,
     /// The newest revision the reader knows about.
     told: Revision,
+    /// Who is told from this thread; otherwise items go through the channel.
+    tell: Option<Tell>,
     sender: mpsc::Sender<Result<WatchItem>>,
     ending: Ending,
     /// The events of the batch being dispatched.
@@ -45,9 +54,17 @@ impl Watchers {
         known: Revision,
         backlog: Vec<Event>,
         capacity: usize,
+        tell: Option<Tell>,
     ) -> Watch {
         let (sender, receiver) = mpsc::channel(capacity);
         let ending = Ending::default();
+        let news = backlog.last().map_or(known, |event| event.revision) < after;
+        let mut backlog = chunks(backlog);
+        backlog.extend(news.then_some(WatchItem::Progress(after)));
+        if let Some(tell) = &tell {
+            // Before any later change: those wait for the lock that the caller holds.
+            backlog.drain(..).for_each(&**tell);
+        }
         let group = self.groups.entry(prefix.to_owned()).or_default();
         if group.is_empty() {
             *self.lengths.entry(prefix.len()).or_default() += 1;
@@ -55,13 +72,11 @@ impl Watchers {
         group.push(Watcher {
             after,
             told: after,
+            tell,
             sender,
             ending: Ending::clone(&ending),
             pending: Vec::new(),
         });
-        let news = backlog.last().map_or(known, |event| event.revision) < after;
-        let mut backlog = chunks(backlog);
-        backlog.extend(news.then_some(WatchItem::Progress(after)));
         Watch::with_backlog(backlog, receiver, ending)
     }
 
@@ -145,7 +160,7 @@ impl Watcher {
             return true;
         };
         self.told = last.revision;
-        match self.sender.try_send(Ok(WatchItem::Events(events))) {
+        match self.send(WatchItem::Events(events)) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
             Err(TrySendError::Full(_)) => {
@@ -162,13 +177,24 @@ impl Watcher {
         if self.told >= revision {
             return !self.sender.is_closed();
         }
-        match self.sender.try_send(Ok(WatchItem::Progress(revision))) {
+        match self.send(WatchItem::Progress(revision)) {
             Ok(()) => {
                 self.told = revision;
                 true
             }
             Err(TrySendError::Full(_)) => true,
             Err(TrySendError::Closed(_)) => false,
+        }
+    }
+
+    fn send(&self, item: WatchItem) -> Result<(), TrySendError<Result<WatchItem>>> {
+        match &self.tell {
+            None => self.sender.try_send(Ok(item)),
+            Some(_) if self.sender.is_closed() => Err(TrySendError::Closed(Ok(item))),
+            Some(tell) => {
+                tell(item);
+                Ok(())
+            }
         }
     }
 
