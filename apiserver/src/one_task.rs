@@ -3,9 +3,10 @@
 //! With a task for each request, an answer wakes the connection's task to be sent, and a request that waited is
 //! woken to wake it: two turns of the runtime where one does, often with a second thread woken to share the
 //! work, which costs more than most requests do. So the connection's task polls its requests itself. HTTP/2
-//! then wakes the very task that runs, which the runtime takes for a yield; such a wake is another round here.
+//! then wakes the very task that runs, which the runtime takes for a yield; such a wake is another round here,
+//! in which only those are polled who were woken.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -18,9 +19,10 @@ use hyper::rt::Executor;
 /// After so many rounds other tasks have their turn.
 const ROUNDS: u32 = 8;
 
-const RESTING: u8 = 0;
-const POLLED: u8 = 1;
-const WOKEN: u8 = 2;
+/// Who is to be polled, and that it will be.
+const CONNECTION: u8 = 1;
+const REQUESTS: u8 = 2;
+const POLLED: u8 = 4;
 
 /// Where a connection puts the requests it has read; clones share them.
 #[derive(Clone, Default)]
@@ -48,13 +50,38 @@ where
 pub(crate) async fn serve<C: Future>(connection: C, requests: Requests) -> C::Output {
     let mut open = FuturesUnordered::new();
     let mut connection = pin!(connection);
-    let both = std::future::poll_fn(|context| {
-        let ended = connection.as_mut().poll(context);
-        open.extend(requests.take());
-        while let Poll::Ready(Some(())) = open.poll_next_unpin(context) {}
-        ended
-    });
-    let ended = in_rounds(both).await;
+    let bell = Arc::new(Bell::default());
+    let [of_connection, of_requests] = [CONNECTION, REQUESTS].map(|whose| bell.waker(whose));
+    let ended = std::future::poll_fn(|context| {
+        bell.task.register(context.waker());
+        bell.set(POLLED);
+        for _ in 0..ROUNDS {
+            if bell.take(REQUESTS) {
+                let mut context = Context::from_waker(&of_requests);
+                while let Poll::Ready(Some(())) = open.poll_next_unpin(&mut context) {}
+            }
+            if bell.take(CONNECTION) {
+                let ended = connection
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&of_connection));
+                if ended.is_ready() {
+                    return ended;
+                }
+                let read = requests.take();
+                if !read.is_empty() {
+                    open.extend(read);
+                    bell.set(REQUESTS);
+                }
+            }
+            if bell.rests() {
+                return Poll::Pending;
+            }
+        }
+        bell.take(POLLED);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
     open.extend(requests.take());
     if !open.is_empty() {
         tokio::spawn(open.collect::<()>());
@@ -62,52 +89,59 @@ pub(crate) async fn serve<C: Future>(connection: C, requests: Requests) -> C::Ou
     ended
 }
 
-/// Runs a future to its end; a wake that comes while it is polled polls it again instead of queueing it.
-async fn in_rounds<F: Future>(future: F) -> F::Output {
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(Arc::clone(&bell));
-    let mut future = pin!(future);
-    std::future::poll_fn(move |context| {
-        bell.task.register(context.waker());
-        bell.rounds(future.as_mut(), &waker)
-    })
-    .await
-}
-
-/// Wakes the task, unless it is being polled and will look again by itself.
-#[derive(Debug, Default)]
+/// Notes who is to be polled; wakes the task, unless it is being polled and will look again by itself.
+#[derive(Debug)]
 struct Bell {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Bell {
-    fn rounds<F: Future>(&self, mut future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-        for _ in 0..ROUNDS {
-            self.state.store(POLLED, Ordering::SeqCst);
-            let polled = future.as_mut().poll(&mut Context::from_waker(waker));
-            let is_woken = self.state.swap(RESTING, Ordering::SeqCst) == WOKEN;
-            if polled.is_ready() || !is_woken {
-                return polled;
-            }
+impl Default for Bell {
+    fn default() -> Bell {
+        Bell {
+            state: AtomicU8::new(CONNECTION),
+            task: AtomicWaker::new(),
         }
-        self.task.wake();
-        Poll::Pending
     }
 }
 
-impl Wake for Bell {
+impl Bell {
+    fn waker(self: &Arc<Self>, whose: u8) -> Waker {
+        let bell = Arc::clone(self);
+        Waker::from(Arc::new(Cord { bell, whose }))
+    }
+
+    fn set(&self, bit: u8) -> u8 {
+        self.state.fetch_or(bit, Ordering::SeqCst)
+    }
+
+    fn take(&self, bit: u8) -> bool {
+        self.state.fetch_and(!bit, Ordering::SeqCst) & bit != 0
+    }
+
+    /// Whether nobody is to be polled: the next wake then reaches the task.
+    fn rests(&self) -> bool {
+        self.state
+            .compare_exchange(POLLED, 0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+/// What the connection, or its requests, ring the bell with.
+#[derive(Debug)]
+struct Cord {
+    bell: Arc<Bell>,
+    whose: u8,
+}
+
+impl Wake for Cord {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let noted = |state| (state != RESTING).then_some(WOKEN);
-        let noted = self
-            .state
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, noted);
-        if noted.is_err() {
-            self.task.wake();
+        if self.bell.set(self.whose) == 0 {
+            self.bell.task.wake();
         }
     }
 }
@@ -147,7 +181,7 @@ mod tests {
     fn a_wake_of_its_own_does_not_reach_the_task() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
-        let mut future = pin!(in_rounds(restless(3)));
+        let mut future = pin!(serve(restless(3), Requests::default()));
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
         assert_eq!(polled, Poll::Ready(4));
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
@@ -158,7 +192,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
-        let mut future = pin!(in_rounds(restless(ROUNDS + 1)));
+        let mut future = pin!(serve(restless(ROUNDS + 1), Requests::default()));
         assert_eq!(future.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(ROUNDS + 2));
@@ -200,12 +234,13 @@ mod tests {
     async fn wakes_from_other_threads_are_never_lost() {
         let (ping, pong) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (pinged, ponged) = (Arc::clone(&ping), Arc::clone(&pong));
-        tokio::spawn(in_rounds(async move {
+        let connection = async move {
             loop {
                 pinged.notified().await;
                 ponged.notify_one();
             }
-        }));
+        };
+        tokio::spawn(serve(connection, Requests::default()));
         for _ in 0..20_000 {
             ping.notify_one();
             pong.notified().await;
