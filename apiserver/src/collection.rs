@@ -15,9 +15,10 @@ use crate::status::Result;
 use crate::stored::{Form, Stored, prefix};
 use crate::topics::{Topic, Topics};
 
-/// Changes a collection remembers at most, and bytes they may hold.
+/// Changes a collection remembers at most, and bytes they may hold. Whoever was away for longer lists again,
+/// which costs little here.
 const RING_ENTRIES: usize = 10_000;
-const RING_BYTES: usize = 8 << 20;
+const RING_BYTES: usize = 4 << 20;
 /// Encoded frames are kept for this many of the newest changes: whoever is further behind is alone.
 const SHARED_FRAMES: usize = 64;
 /// Every topic is woken at least this often, so that a watcher of a quiet object keeps up with the ring.
@@ -27,7 +28,7 @@ const WAKE_ALL_EVERY: u64 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Change {
     /// Key inside the collection: `namespace/name` or `name`.
-    pub(crate) key: Box<str>,
+    pub(crate) key: Arc<str>,
     /// The revision that made it.
     pub(crate) revision: u64,
     /// After; `None` for a deletion.
@@ -73,7 +74,7 @@ pub(crate) struct Collection {
 
 #[derive(Debug, Default)]
 struct State {
-    objects: BTreeMap<Box<str>, Arc<Stored>>,
+    objects: BTreeMap<Arc<str>, Arc<Stored>>,
     ring: VecDeque<Arc<Change>>,
     ring_bytes: usize,
     /// Sequence number of the ring's first change.
@@ -88,7 +89,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Listed {
     /// Keys and objects in key order.
-    pub(crate) objects: Vec<(Box<str>, Arc<Stored>)>,
+    pub(crate) objects: Vec<(Arc<str>, Arc<Stored>)>,
     /// The last change of the collection that is in them.
     pub(crate) revision: u64,
 }
@@ -282,16 +283,19 @@ impl Collection {
                 }
             }
         });
+        let shared: Arc<str> = key.into();
         let mut state = self.write();
         let previous = match &current {
-            Some(stored) => state.objects.insert(key.into(), Arc::clone(stored)),
+            Some(stored) => state
+                .objects
+                .insert(Arc::clone(&shared), Arc::clone(stored)),
             None => state.objects.remove(key),
         };
         if current.is_none() && previous.is_none() {
             return None;
         }
         let change = Arc::new(Change {
-            key: key.into(),
+            key: shared,
             revision: event.revision,
             current,
             previous,

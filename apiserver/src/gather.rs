@@ -3,6 +3,10 @@
 //! HTTP/2 hands every frame over on its own, so that the answers of streams that share a connection, or
 //! the frames of a long list, would each become a TLS record and a system call. Here they wait for each
 //! other until the connection says that it has nothing more for now (`flush`).
+//!
+//! The connection also says so after every full frame, because it has room for one only, and more of a long
+//! answer follows at once. So a flush right behind a full frame is put off to the next turn of the connection,
+//! which comes at once and ends with a flush in any case.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
@@ -12,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What is gathered at most: four TLS records, which is what rustls takes at once.
 const MOST: usize = 64 * 1024;
+/// The payload of a full frame; who takes larger ones has them sent one by one.
+const FULL_FRAME: usize = 16 * 1024;
 /// A buffer that has grown beyond this is given back when it is empty, because connections are many
 /// and most of them are quiet.
 const KEPT: usize = 4 * 1024;
@@ -23,15 +29,21 @@ pub(crate) struct Gather<S> {
     held: Vec<u8>,
     /// How much of `held` the stream has taken already.
     sent: usize,
+    /// Whether the stream is HTTP/2, which flushes at every turn.
+    is_http2: bool,
+    /// Whether a full frame was written since the last flush.
+    is_amid: bool,
 }
 
 impl<S: AsyncWrite + Unpin> Gather<S> {
     /// Gathers the writes to a stream.
-    pub(crate) fn new(inner: S) -> Gather<S> {
+    pub(crate) fn new(inner: S, is_http2: bool) -> Gather<S> {
         Gather {
             inner,
             held: Vec::new(),
             sent: 0,
+            is_http2,
+            is_amid: false,
         }
     }
 
@@ -86,6 +98,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_room(context))?;
+        this.is_amid |= parts.iter().map(|part| part.len()).sum::<usize>() >= FULL_FRAME;
         Poll::Ready(Ok(parts.iter().map(|part| this.take(part)).sum()))
     }
 
@@ -95,6 +108,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
+        if std::mem::take(&mut this.is_amid) && this.is_http2 {
+            context.waker().wake_by_ref();
+            return Poll::Ready(Ok(()));
+        }
         ready!(this.poll_send(context))?;
         this.held.shrink_to(KEPT);
         Pin::new(&mut this.inner).poll_flush(context)
@@ -153,11 +170,32 @@ mod tests {
     }
 
     fn gather(most: usize) -> Gather<Sizes> {
-        Gather::new(Sizes {
+        let sizes = Sizes {
             sizes: Vec::new(),
             bytes: Vec::new(),
             most,
-        })
+        };
+        Gather::new(sizes, true)
+    }
+
+    #[tokio::test]
+    async fn a_flush_behind_a_full_frame_waits_for_the_next_turn() {
+        for (is_http2, expected) in [(true, &[3 * FULL_FRAME][..]), (false, &[FULL_FRAME; 3])] {
+            let mut gather = gather(usize::MAX);
+            gather.is_http2 = is_http2;
+            for _ in 0..3 {
+                // A frame comes with its start apart.
+                let parts = [
+                    IoSlice::new(&[7; 256]),
+                    IoSlice::new(&[7; FULL_FRAME - 256]),
+                ];
+                gather.write_vectored(&parts).await.unwrap();
+                gather.flush().await.unwrap();
+            }
+            // The turn that was asked for brings nothing new.
+            gather.flush().await.unwrap();
+            assert_eq!(gather.inner.sizes, expected);
+        }
     }
 
     #[tokio::test]
@@ -205,7 +243,7 @@ mod tests {
         let text: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let sent = text.clone();
         let writing = tokio::spawn(async move {
-            let mut gather = Gather::new(near);
+            let mut gather = Gather::new(near, false);
             for part in sent.chunks(10_000) {
                 gather.write_all(part).await.unwrap();
             }

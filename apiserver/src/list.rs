@@ -234,7 +234,7 @@ fn newest(
 }
 
 fn paged(
-    objects: Vec<(Box<str>, Arc<Stored>)>,
+    objects: Vec<(Arc<str>, Arc<Stored>)>,
     selection: &Selection,
     limit: usize,
     resource_version: u64,
@@ -245,13 +245,13 @@ fn paged(
         ..ListMeta::default()
     };
     let mut items = Vec::with_capacity(if limit == 0 { total } else { limit.min(total) });
-    let mut last = None;
+    let mut last: Option<Arc<str>> = None;
     for (position, (key, stored)) in objects.into_iter().enumerate() {
         if !selection.matches(&key, &stored) {
             continue;
         }
         if limit > 0 && items.len() == limit {
-            let after = last.unwrap_or_default();
+            let after = last.as_deref().unwrap_or_default().to_owned();
             meta.continue_token = Some(
                 Token {
                     revision: Some(resource_version),
@@ -263,7 +263,7 @@ fn paged(
             break;
         }
         if limit > 0 {
-            last = Some(key.into_string());
+            last = Some(key);
         }
         items.push(stored);
     }

@@ -91,6 +91,7 @@ async fn connection(
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Arc::new(Peer::new(address, chain.to_vec()));
     let service = service_fn(move |request| Arc::clone(&app).handle(request, Arc::clone(&peer)));
@@ -109,8 +110,8 @@ async fn connection(
         .max_header_list_size(256 * 1024)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
-    let connection =
-        builder.serve_connection_with_upgrades(TokioIo::new(Gather::new(stream)), service);
+    let stream = TokioIo::new(Gather::new(stream, is_http2));
+    let connection = builder.serve_connection_with_upgrades(stream, service);
     let until_stopped = async move {
         let mut connection = std::pin::pin!(connection);
         tokio::select! {

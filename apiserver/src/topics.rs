@@ -8,6 +8,7 @@
 //! few watchers has no pace at all. What is delivered, and in which order, is the same.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -28,7 +29,7 @@ pub(crate) enum Topic {
     /// Changes in a namespace.
     Namespace(Box<str>),
     /// Changes of one object.
-    Object(Box<str>),
+    Object(Arc<str>),
     /// Changes of pods on one node.
     Node(Box<str>),
 }

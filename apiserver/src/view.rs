@@ -387,22 +387,24 @@ impl Iterator for ListChunks {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        const CHUNK: usize = 64 * 1024;
+        /// With the heads of its frames, what leaves as one write.
+        const CHUNK: usize = 65_000;
         if self.done {
             return None;
         }
-        let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
+        let mut out = Vec::with_capacity(CHUNK);
         if let Some(head) = self.head.take() {
             out.extend_from_slice(head.as_bytes());
         }
-        for item in self.items.by_ref() {
+        while let Some(item) = self.items.as_slice().first() {
+            if !out.is_empty() && out.len() + item.len() > CHUNK {
+                return Some(out.into());
+            }
             if !std::mem::take(&mut self.first) {
                 out.push(b',');
             }
             item.write_item(&mut out);
-            if out.len() >= CHUNK {
-                return Some(out.into());
-            }
+            self.items.next();
         }
         self.done = true;
         out.extend_from_slice(b"]}\n");

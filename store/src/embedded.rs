@@ -115,7 +115,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            history_bytes: 12 << 20,
+            history_bytes: 8 << 20,
             segment_bytes: 16 << 20,
             reserve_bytes: 4 << 20,
             checkpoint_bytes: 16 << 20,
