@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .DEFAULT_GOAL := help
-.PHONY: help up down test lint bench conformance upstream interop
+.PHONY: help up down test lint bench profile conformance upstream interop
 
 SETUP = scripts/setup --for $@ && eval "$$(scripts/env)"
 KYANITE = $${CARGO_TARGET_DIR:-target}/release/kyanite
@@ -15,7 +15,7 @@ help: ## list these commands
 up: ## build Kyanite and start it; kubectl then works with the context `kyanite`
 	$(SETUP)
 	echo "building (the first time takes about ten minutes on two cores)"
-	cargo build --release --locked --package kyanite
+	scripts/release --package kyanite
 	$(KYANITE) up
 
 down: ## stop it; the data stays until `kyanite down --purge`
@@ -32,6 +32,10 @@ lint: ## formatting, clippy with warnings as errors, licences
 bench: ## measure the release build next to upstream's; writes bench/RESULT.md and its picture
 	$(SETUP)
 	scripts/bench
+
+profile: ## count where the program spends its time, for the compiler here; release builds use it
+	$(SETUP)
+	scripts/profile
 
 conformance: ## run Kubernetes' conformance suite against Kyanite and write the scoreboard
 	$(SETUP)

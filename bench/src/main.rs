@@ -54,6 +54,9 @@ struct Cli {
     /// Keep the result there, as a page and a picture; needs upstream's programs
     #[arg(long, value_name = "DIR", requires = "upstream_bin")]
     keep: Option<PathBuf>,
+    /// What else there is to know, for the end of the page
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
 }
 
 /// What is measured.
@@ -74,11 +77,14 @@ async fn main() -> Result<()> {
     if let Some(relay) = cli.relay {
         return tunnels::relay::run(relay).await;
     }
-    let sections = tokio::select! {
+    let mut sections = tokio::select! {
         sections = measure(&cli) => sections?,
         // Leaving here ends the servers and removes their data.
         () = told_to_stop() => bail!("interrupted"),
     };
+    if let Some(last) = sections.last_mut() {
+        last.method.extend(cli.note);
+    }
     let text = match cli.json {
         true => serde_json::to_string_pretty(&section::json(&sections))?,
         false => section::text(&sections),
