@@ -317,13 +317,14 @@ impl Collection {
             return None;
         }
         let now = Instant::now();
+        let concerns_nodes = self.resource.kind == "Pod" && topics.hear_of_nodes();
         let mut wake = |topic: &Topic| topics.wake(topic, now);
         wake(&Topic::All);
         wake(&Topic::Object(change.key.clone()));
         if let Some((namespace, _)) = change.key.split_once('/') {
             wake(&Topic::Namespace(namespace.into()));
         }
-        if self.resource.kind == "Pod" {
+        if concerns_nodes {
             self.wake_nodes(change, &mut wake);
         }
         topics.next_due()

@@ -232,18 +232,27 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn wakes_from_other_threads_are_never_lost() {
-        let (ping, pong) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (pinged, ponged) = (Arc::clone(&ping), Arc::clone(&pong));
-        let connection = async move {
-            loop {
-                pinged.notified().await;
-                ponged.notify_one();
+        for asks in [false, true] {
+            let (ping, pong) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+            let (pinged, ponged) = (Arc::clone(&ping), Arc::clone(&pong));
+            let answering = async move {
+                loop {
+                    pinged.notified().await;
+                    ponged.notify_one();
+                }
+            };
+            let requests = Requests::default();
+            let served = if asks {
+                requests.execute(answering);
+                tokio::spawn(serve(std::future::pending(), requests))
+            } else {
+                tokio::spawn(serve(answering, requests))
+            };
+            for _ in 0..20_000 {
+                ping.notify_one();
+                pong.notified().await;
             }
-        };
-        tokio::spawn(serve(connection, Requests::default()));
-        for _ in 0..20_000 {
-            ping.notify_one();
-            pong.notified().await;
+            served.abort();
         }
     }
 }

@@ -34,10 +34,18 @@ pub(crate) enum Topic {
     Node(Box<str>),
 }
 
+impl Topic {
+    fn is_node(&self) -> bool {
+        matches!(self, Topic::Node(_))
+    }
+}
+
 /// The topics somebody listens to.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
     audiences: HashMap<Topic, Audience>,
+    /// How many of them are of nodes: whom a pod concerns is only looked up if somebody listens.
+    nodes: usize,
     /// Topics whose audience waits for its pace, and until when.
     held: Vec<(Topic, Instant)>,
 }
@@ -72,8 +80,16 @@ impl Topics {
         self.audiences.is_empty()
     }
 
+    /// Whether somebody listens to a node.
+    pub(crate) fn hear_of_nodes(&self) -> bool {
+        self.nodes > 0
+    }
+
     /// Joins the audience of a topic.
     pub(crate) fn subscribe(&mut self, topic: Topic) -> watch::Receiver<()> {
+        if topic.is_node() && !self.audiences.contains_key(&topic) {
+            self.nodes += 1;
+        }
         let audience = self.audiences.entry(topic).or_insert_with(|| Audience {
             wake: watch::channel(()).0,
             last: None,
@@ -98,6 +114,7 @@ impl Topics {
         audience.last = Some(now);
         if audience.wake.send(()).is_err() {
             self.audiences.remove(topic);
+            self.nodes -= usize::from(topic.is_node());
         }
     }
 
@@ -108,6 +125,7 @@ impl Topics {
             audience.is_held = false;
             audience.wake.send(()).is_ok()
         });
+        self.nodes = self.audiences.keys().filter(|t| t.is_node()).count();
     }
 
     /// Wakes the audiences whose pace is over.
@@ -176,6 +194,22 @@ mod tests {
         assert_eq!(topics.next_due(), None);
         topics.wake(&Topic::All, start + MAX_PACE * 3);
         assert!(woken(&mut many), "rested");
+    }
+
+    #[test]
+    fn nodes_are_heard_of_while_somebody_listens_to_one() {
+        let mut topics = Topics::default();
+        let node = |name: &str| Topic::Node(name.into());
+        let listeners = ["a", "a", "b"].map(|name| topics.subscribe(node(name)));
+        assert!(topics.hear_of_nodes());
+        drop(listeners);
+        for name in ["a", "b", "c"] {
+            topics.wake(&node(name), Instant::now());
+        }
+        assert!(!topics.hear_of_nodes());
+        drop(topics.subscribe(node("a")));
+        topics.wake_all();
+        assert!(!topics.hear_of_nodes());
     }
 
     #[test]

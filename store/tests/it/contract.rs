@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::{Change, Error, Expect, Store, WatchItem, Written};
+use store::{Change, Error, Expect, Store, Tell, WatchItem, Written};
 
 use crate::engines::{Engine, done, events, next, put};
 
@@ -44,6 +45,7 @@ contract! {
     a_watch_sees_only_its_prefix
     a_watch_from_the_future_waits_for_it
     watches_under_concurrent_writers_see_every_revision_once
+    a_follower_is_told_what_a_watch_delivers
     one_of_many_competing_writers_wins_each_round
     compaction_forgets_the_past_and_nothing_else
     compaction_of_the_past_or_future_is_refused
@@ -262,6 +264,54 @@ async fn watches_under_concurrent_writers_see_every_revision_once(store: Arc<dyn
         let keys: HashSet<_> = seen.iter().map(|event| &event.key).collect();
         assert_eq!(keys.len(), seen.len());
     }
+}
+
+async fn a_follower_is_told_what_a_watch_delivers(store: Arc<dyn Store>) {
+    let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let tell: Tell = Arc::new(move |item| told.send(item).expect("somebody hears"));
+    let write = async |key: String| done(&*store, &key, Expect::Absent, put("")).await;
+    write("/f/2".into()).await;
+    write("/f/3".into()).await;
+    let (following, telling) = (Arc::clone(&store), Tell::clone(&tell));
+    let follower = tokio::spawn(async move { following.follow("/f/", 2, telling).await });
+    for n in 4..=20 {
+        write(format!("/f/{n}")).await;
+        write(format!("/other/{n}")).await;
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 18 {
+        if let WatchItem::Events(events) = hears.recv().await.unwrap() {
+            seen.extend(events.into_iter().map(|event| event.key));
+        }
+    }
+    let expected: Vec<_> = (3..=20).map(|n| format!("/f/{n}")).collect();
+    assert_eq!(seen, expected);
+    follower.abort();
+    store.compact(10).await.unwrap();
+    let end = store.follow("/f/", 2, tell).await;
+    assert!(matches!(end, Error::Compacted { .. }), "{end}");
+}
+
+#[tokio::test]
+async fn the_embedded_engine_tells_its_followers_before_it_answers() {
+    let engine = Engine::embedded().await.unwrap();
+    let told = Arc::new(AtomicU64::new(1));
+    let (following, telling) = (Arc::clone(&engine.store), Arc::clone(&told));
+    let follower = tokio::spawn(async move {
+        let tell: Tell = Arc::new(move |item| {
+            if let WatchItem::Events(events) = item {
+                telling.store(events.last().unwrap().revision, Ordering::SeqCst);
+            }
+        });
+        following.follow("/", 1, tell).await
+    });
+    // It follows before anything is written: this runtime has one thread.
+    tokio::task::yield_now().await;
+    for n in 0..100 {
+        let revision = done(&*engine.store, &format!("/{n}"), Expect::Absent, put("")).await;
+        assert_eq!(told.load(Ordering::SeqCst), revision);
+    }
+    follower.abort();
 }
 
 async fn one_of_many_competing_writers_wins_each_round(store: Arc<dyn Store>) {
