@@ -147,25 +147,29 @@ async fn measure_api(cli: &Cli) -> Result<Report> {
     let size = if cli.quick { load::QUICK } else { load::FULL };
     let machine = Machine::look(&cli.dir).await?;
     let ours = Kind::Ours(cli.kyanite.clone().context("no --kyanite")?);
-    let ours = load::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await;
+    let upstream = cli.upstream_bin.clone().map(Kind::Upstream);
+    let (mut our_rounds, mut their_rounds) = (Vec::new(), Vec::new());
+    for _ in 0..size.rounds {
+        let round = load::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await;
+        our_rounds.push(round.context("ours")?);
+        if let Some(upstream) = &upstream {
+            let say = |phase: &str| progress("upstream", phase);
+            let round = load::run(upstream, &cli.dir, size, say).await;
+            their_rounds.push(round.context("upstream")?);
+        }
+    }
     let upstream = match &cli.upstream_bin {
-        Some(programs) => Some(upstream(programs, cli, size).await.context("upstream")?),
+        Some(programs) => Some(Upstream {
+            measures: their_rounds,
+            etcd: servers::etcd_version(programs).await?,
+        }),
         None => None,
     };
     Ok(Report {
         machine,
         size,
-        ours: ours.context("ours")?,
+        ours: our_rounds,
         upstream,
-    })
-}
-
-async fn upstream(programs: &Path, cli: &Cli, size: load::Size) -> Result<Upstream> {
-    let kind = Kind::Upstream(programs.to_owned());
-    let say = |phase: &str| progress("upstream", phase);
-    Ok(Upstream {
-        measures: load::run(&kind, &cli.dir, size, say).await?,
-        etcd: servers::etcd_version(programs).await?,
     })
 }
 
