@@ -189,7 +189,7 @@ mod tests {
                     IoSlice::new(&[7; 256]),
                     IoSlice::new(&[7; FULL_FRAME - 256]),
                 ];
-                gather.write_vectored(&parts).await.unwrap();
+                assert_eq!(gather.write_vectored(&parts).await.unwrap(), FULL_FRAME);
                 gather.flush().await.unwrap();
             }
             // The turn that was asked for brings nothing new.

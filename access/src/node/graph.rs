@@ -18,8 +18,8 @@ use super::references::{self, Thing, ThingKind};
 /// What one object ties to one node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ties {
-    node: String,
-    things: Vec<Thing>,
+    node: Box<str>,
+    things: Box<[Thing]>,
 }
 
 /// A persistent volume that is bound to a claim.
@@ -59,10 +59,41 @@ impl Change {
             };
             (!node.is_empty()).then(|| Ties {
                 node: node.into(),
-                things,
+                things: things.into(),
             })
         });
         Change::Ties(own, ties)
+    }
+}
+
+/// How many objects tie a thing to each node; sorted. Pods are many, and each is tied to one node.
+#[derive(Debug, Default)]
+struct Nodes(Vec<(Box<str>, u32)>);
+
+impl Nodes {
+    fn find(&self, node: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(name, _)| (**name).cmp(node))
+    }
+
+    fn tie(&mut self, node: &str) {
+        match self.find(node) {
+            Ok(found) => self.0[found].1 += 1,
+            Err(place) => {
+                // A vector that grows by itself begins with room for four.
+                self.0.reserve_exact(usize::from(self.0.is_empty()));
+                self.0.insert(place, (node.into(), 1));
+            }
+        }
+    }
+
+    fn untie(&mut self, node: &str) {
+        let Ok(found) = self.find(node) else {
+            return;
+        };
+        self.0[found].1 -= 1;
+        if self.0[found].1 == 0 {
+            self.0.remove(found);
+        }
     }
 }
 
@@ -70,8 +101,7 @@ impl Change {
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     ties: HashMap<Thing, Ties>,
-    /// How many objects tie a thing to a node.
-    nodes: HashMap<Thing, HashMap<String, usize>>,
+    nodes: HashMap<Thing, Nodes>,
     volumes: HashMap<String, Volume>,
     /// The volumes that need a secret.
     secrets: HashMap<Thing, BTreeSet<String>>,
@@ -97,7 +127,7 @@ impl Graph {
         if let Some(ties) = ties {
             for thing in &ties.things {
                 let nodes = self.nodes.entry(thing.clone()).or_default();
-                *nodes.entry(ties.node.clone()).or_default() += 1;
+                nodes.tie(&ties.node);
             }
             self.ties.insert(own, ties);
         }
@@ -107,13 +137,8 @@ impl Graph {
         let Some(nodes) = self.nodes.get_mut(thing) else {
             return;
         };
-        if let Some(count) = nodes.get_mut(node) {
-            *count -= 1;
-            if *count == 0 {
-                nodes.remove(node);
-            }
-        }
-        if nodes.is_empty() {
+        nodes.untie(node);
+        if nodes.0.is_empty() {
             self.nodes.remove(thing);
         }
     }
@@ -152,7 +177,7 @@ impl Graph {
 
     fn directly(&self, thing: &Thing, node: &str) -> bool {
         let nodes = self.nodes.get(thing);
-        nodes.is_some_and(|nodes| nodes.contains_key(node))
+        nodes.is_some_and(|nodes| nodes.find(node).is_ok())
     }
 
     fn volume_ties(&self, volume: &str, node: &str) -> bool {

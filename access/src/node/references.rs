@@ -21,8 +21,8 @@ pub(super) enum ThingKind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Thing {
     pub kind: ThingKind,
-    pub namespace: String,
-    pub name: String,
+    pub namespace: Box<str>,
+    pub name: Box<str>,
 }
 
 impl Thing {
@@ -191,11 +191,7 @@ pub(super) fn of_persistent_volume(volume: &Value) -> Option<(Thing, Vec<Thing>)
     );
     for (pointer, of_claim) in PERSISTENT_VOLUME_SECRETS {
         if let Some(secret) = spec.pointer(pointer) {
-            let default = if *of_claim {
-                claim.namespace.as_str()
-            } else {
-                ""
-            };
+            let default = if *of_claim { &*claim.namespace } else { "" };
             add(&secret["name"], &secret["namespace"], default);
         }
     }
