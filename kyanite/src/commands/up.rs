@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use ::apiserver::settings::{KeyPairFiles, Outbound};
-use ::apiserver::{Egress, Server};
+use ::apiserver::{Config, Egress, Server};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
 use konnectivity::server::Reviewer;
@@ -206,20 +206,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let store = Embedded::open(dir.store(), EmbeddedOptions::default())?;
     stages.done("store", &format!("revision {}", store.revision_now()));
     let advertise = SocketAddr::new(serve::reachable(up.bind_address), port);
-    let certificate = KeyPairFiles {
-        certificate: pki.server().cert,
-        key: pki.server().key,
-    };
-    let access = access::of_cluster(&pki);
-    let egress = Egress::open(&up.way_to_nodes.egress(dir.tunnel_socket()))?;
-    let config = serve::config(
-        &up.serving,
-        store.clone(),
-        certificate,
-        advertise,
-        access,
-        (outbound(&pki), egress),
-    );
+    let config = config(&up, &dir, &pki, store.clone(), advertise)?;
     let server = Server::build(config, listener).await?;
     let tunnels = open_tunnels(&up, &dir, &pki, server.tokens()).await?;
     let url = format!("https://{advertise}");
@@ -271,6 +258,28 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     // What this server wrote about itself stays, for the `down` that takes it out of the kubeconfig.
     let _ = std::fs::remove_file(dir.socket());
     Ok(outcome?)
+}
+
+fn config(
+    up: &Up,
+    dir: &DataDir,
+    pki: &Pki,
+    store: Arc<Embedded>,
+    advertise: SocketAddr,
+) -> Result<Config> {
+    let certificate = KeyPairFiles {
+        certificate: pki.server().cert,
+        key: pki.server().key,
+    };
+    let egress = Egress::open(&up.way_to_nodes.egress(dir.tunnel_socket()))?;
+    Ok(serve::config(
+        &up.serving,
+        store,
+        certificate,
+        advertise,
+        access::of_cluster(pki),
+        (outbound(pki), egress),
+    ))
 }
 
 // Node names mean nothing to this machine's resolver, so kubelets are reached by address.
