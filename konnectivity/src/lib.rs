@@ -31,4 +31,4 @@ mod wire_names;
 
 pub use listen::Listen;
 pub use strategies::Strategy;
-pub use tls::{ClientFiles, Policy, ServerFiles, TlsError};
+pub use tls::{ClientFiles, Policy, ServerFiles, TlsError, quickest_first};
