@@ -1,4 +1,4 @@
-//! The watch cache: every object and its recent changes in memory, fed by one watch on the store.
+//! The watch cache: every object and its recent changes in memory, as the store tells of them.
 //!
 //! Reads and watches are served from here. The cache follows the store's revision: a reader that
 //! needs the newest state asks the store for its revision and waits until the cache has reached it,
@@ -89,12 +89,11 @@ impl Pace {
         *self.lock()
     }
 
-    fn begin(&self) {
+    fn clear(&self) {
         *self.lock() = None;
     }
 
-    /// Not later than this.
-    fn until(&self, due: Option<Instant>) {
+    fn not_later_than(&self, due: Option<Instant>) {
         let mut held = self.lock();
         let sooner = earlier(*held, due);
         if sooner != *held {
@@ -287,7 +286,7 @@ impl Cache {
     async fn take_changes(self: &Arc<Self>, store: &dyn Store) {
         loop {
             let cache = Arc::clone(self);
-            let tell = Arc::new(move |item| cache.pace.until(cache.apply(item)));
+            let tell = Arc::new(move |item| cache.pace.not_later_than(cache.apply(item)));
             let outcome = store.follow(ROOT, self.revision(), tell).await;
             tracing::warn!(error = %outcome, "the watch on the store ended; starting it again");
             if matches!(outcome, store::Error::Compacted { .. }) {
@@ -303,8 +302,8 @@ impl Cache {
             let due = self.pace.due();
             tokio::select! {
                 () = sleep_until(due) => {
-                    self.pace.begin();
-                    self.pace.until(self.wake_due(Instant::now()));
+                    self.pace.clear();
+                    self.pace.not_later_than(self.wake_due(Instant::now()));
                 }
                 () = self.pace.moved.notified() => {}
             }

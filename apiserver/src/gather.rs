@@ -31,8 +31,8 @@ pub(crate) struct Gather<S> {
     sent: usize,
     /// Whether the stream is HTTP/2, which flushes at every turn.
     is_http2: bool,
-    /// Whether a full frame was written since the last flush.
-    is_amid: bool,
+    /// Whether a full frame was written since the last flush: then an answer is long, and the next frame near.
+    more_follows: bool,
 }
 
 impl<S: AsyncWrite + Unpin> Gather<S> {
@@ -43,7 +43,7 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
             held: Vec::new(),
             sent: 0,
             is_http2,
-            is_amid: false,
+            more_follows: false,
         }
     }
 
@@ -98,7 +98,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_room(context))?;
-        this.is_amid |= parts.iter().map(|part| part.len()).sum::<usize>() >= FULL_FRAME;
+        this.more_follows |= parts.iter().map(|part| part.len()).sum::<usize>() >= FULL_FRAME;
         Poll::Ready(Ok(parts.iter().map(|part| this.take(part)).sum()))
     }
 
@@ -108,7 +108,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        if std::mem::take(&mut this.is_amid) && this.is_http2 {
+        if std::mem::take(&mut this.more_follows) && this.is_http2 {
             context.waker().wake_by_ref();
             return Poll::Ready(Ok(()));
         }

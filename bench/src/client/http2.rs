@@ -2,7 +2,8 @@
 //!
 //! A general client spends as much on a request as our server does, on the same two cores. This one knows that
 //! bodies fit a frame and that of an answer's header only the status is wanted: it lets the server keep no
-//! header table, so that nothing else of a header has to be read.
+//! header table, so that nothing else of a header has to be read. Konnectivity's HTTP/2 reads whole headers and
+//! speaks gRPC only.
 
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};

@@ -1,7 +1,8 @@
 //! The running watches, found by prefix.
 //!
 //! A key's watches are looked up once per distinct prefix length, however many watches there are.
-//! The writer never waits for a reader: a watch whose channel is full is ended.
+//! The writer never waits for a reader: a watch whose channel is full is ended. A follower has no channel: it is
+//! told by the writer itself, which is why it has to be quick.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
