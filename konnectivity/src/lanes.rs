@@ -22,7 +22,7 @@ const LARGEST_WINDOW: i64 = 4 << 20;
 /// What the windows of all connections of a stream may grow by, together.
 const GROWTH_TOTAL: i64 = 64 << 20;
 /// What may wait for its turn before the local socket is left alone.
-const OUTBOX_BOUND: usize = 128 << 10;
+const OUTBOX_BOUND: usize = 256 << 10;
 /// What may wait for a local reader when the peer knows no windows.
 const LEGACY_BOUND: usize = 8 << 20;
 /// The same for all connections of the stream together.
@@ -73,6 +73,8 @@ struct Lane {
     allowance: i64,
     window: i64,
     consumed: i64,
+    /// Its reader has had nothing left to take since the last grant.
+    drained: bool,
     reader: Option<Waker>,
 
     outbox: VecDeque<Bytes>,
@@ -537,15 +539,16 @@ impl Lane {
         Some(Packet::Data { id, data })
     }
 
-    // What to grant now that so much was taken. A reader with nothing left to take keeps up, and may
-    // be sent more at a time.
+    // What to grant now that so much was taken. A reader that had nothing left to take keeps up, and
+    // may be sent more at a time. Not only now: what arrives together is taken piece by piece.
     fn consume(&mut self, bytes: i64, may_grow: bool) -> Option<i64> {
         self.consumed += bytes;
+        self.drained |= self.inbox.is_empty();
         if self.consumed < self.window / 2 {
             return None;
         }
         let mut grant = std::mem::take(&mut self.consumed);
-        if may_grow && self.inbox.is_empty() && self.window < LARGEST_WINDOW {
+        if std::mem::take(&mut self.drained) && may_grow && self.window < LARGEST_WINDOW {
             grant += self.window;
             self.window *= 2;
         }

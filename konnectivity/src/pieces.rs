@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::AsyncWrite;
 
 /// How many pieces one write takes at most.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 
 /// The pieces, first to last.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use crate::link::Wire;
 use crate::pieces::Pieces;
 
 /// What is read from a socket at once, and written.
-const BATCH: usize = 128 << 10;
+const BATCH: usize = 256 << 10;
 /// How long a socket may take nothing of the last data before it is closed all the same; the API
 /// server's client waits ten seconds for the end.
 const LAST_DATA: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@ use super::stream::{Opener, Shared, Stream, StreamError, lock};
 use crate::pieces::Pieces;
 
 /// What is written at once, and when reading waits for writing.
-const BATCH: usize = 128 << 10;
+const BATCH: usize = 256 << 10;
 /// Reads in a row, before those who wait for what was read get the thread.
 const READS: usize = 4;
 /// Nobody needs to know more often; gRPC's figure.

@@ -95,6 +95,19 @@ fn a_reader_that_keeps_up_is_granted_larger_windows_and_one_that_does_not_is_not
 }
 
 #[test]
+fn a_reader_that_takes_what_came_together_keeps_up() {
+    let mut lanes = Lanes::new(Side::Server, Some(100));
+    lanes.open(1);
+    for _ in 0..200 {
+        for _ in 0..3 {
+            assert_eq!(lanes.deliver(1, bytes(32 << 10)), Delivery::Taken);
+        }
+        while taken(&mut lanes, 1).is_some() {}
+    }
+    assert_eq!(lanes.lanes[&1].window, LARGEST_WINDOW);
+}
+
+#[test]
 fn windows_of_all_connections_together_are_bounded() {
     let mut lanes = Lanes::new(Side::Server, Some(100));
     for id in 1..100 {
