@@ -27,8 +27,10 @@ mod pump;
 pub mod server;
 mod strategies;
 mod tls;
+mod vigil;
 mod wire_names;
 
 pub use listen::Listen;
 pub use strategies::Strategy;
 pub use tls::{ClientFiles, Policy, ServerFiles, TlsError, quickest_first};
+pub use vigil::awake;

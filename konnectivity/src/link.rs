@@ -14,6 +14,7 @@ use crate::http2::{Stream, StreamError};
 use crate::lanes::{Inbound, Lanes};
 use crate::metrics::{Held, Segment, Segments};
 use crate::packet::Packet;
+use crate::vigil;
 
 /// How long a reader may take nothing before its connection is cut for the others' sake. Only
 /// with upstream's peers: ours do not send what was not granted.
@@ -57,7 +58,11 @@ impl Wire {
     }
 
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Inbound> {
-        lock(&self.lanes).poll_take(self.id, cx)
+        let taken = lock(&self.lanes).poll_take(self.id, cx);
+        if let Poll::Ready(Inbound::Data(data)) = &taken {
+            vigil::moved(data.len());
+        }
+        taken
     }
 
     pub(crate) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -69,6 +74,7 @@ impl Wire {
     }
 
     pub(crate) fn send(&self, data: Bytes) {
+        vigil::moved(data.len());
         lock(&self.lanes).send(self.id, data);
     }
 

@@ -184,6 +184,9 @@ pub struct ServerFlags {
     /// How long a dial may take; 0 is 25s
     #[arg(long, default_value = "0s", value_parser = duration, value_name = "DURATION")]
     pub(super) backend_dial_timeout: Duration,
+    /// How long to look for the next small piece of data before going to sleep, where that pays; 0 is never
+    #[arg(long, default_value = "200us", value_parser = duration, value_name = "DURATION")]
+    pub busy_wait: Duration,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     warn_on_channel_limit: Option<String>,
     #[command(flatten)]
@@ -247,6 +250,9 @@ pub struct AgentFlags {
     /// File of the service account's token; read at every connection
     #[arg(long, value_name = "FILE")]
     pub(super) service_account_token_path: Option<PathBuf>,
+    /// How long to look for the next small piece of data before going to sleep, where that pays; 0 is never
+    #[arg(long, default_value = "200us", value_parser = duration, value_name = "DURATION")]
+    pub busy_wait: Duration,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     warn_on_channel_limit: Option<String>,
     /// Whether further servers are looked for even when all are connected
