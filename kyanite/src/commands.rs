@@ -55,7 +55,9 @@ fn small_runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 fn started(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
-    builder
+    let runtime = builder
         .build()
-        .map_err(|e| Failure::new(Code::Failure, format!("the runtime cannot start: {e}")))
+        .map_err(|e| Failure::new(Code::Failure, format!("the runtime cannot start: {e}")))?;
+    runtime.spawn(memory::at_rest());
+    Ok(runtime)
 }
