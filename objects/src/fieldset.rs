@@ -133,6 +133,16 @@ impl FieldSet {
         out
     }
 
+    /// Paths in either of two sets that are not needed any more: often one of them is empty.
+    #[must_use]
+    pub fn joined(self, other: Self) -> Self {
+        match (self.is_empty(), other.is_empty()) {
+            (true, _) => other,
+            (_, true) => self,
+            _ => self.union(&other),
+        }
+    }
+
     fn absorb(&mut self, other: &Self) {
         self.members.extend(other.members.iter().cloned());
         for (element, child) in &other.children {
@@ -155,14 +165,21 @@ impl FieldSet {
     /// Paths in this set and not in `other`; a path below a removed one stays.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        let members = self.members.difference(&other.members).cloned().collect();
-        self.rebuilt(members, |element, child| {
-            Some(
-                other
-                    .below(element)
-                    .map_or_else(|| child.clone(), |o| child.difference(o)),
-            )
-        })
+        let mut out = self.clone();
+        out.subtract(other);
+        out
+    }
+
+    /// Removes the paths of `other`; a path below a removed one stays.
+    pub fn subtract(&mut self, other: &Self) {
+        self.members
+            .retain(|element| !other.members.contains(element));
+        self.children.retain(|element, child| {
+            if let Some(other) = other.children.get(element) {
+                child.subtract(other);
+            }
+            !child.is_empty()
+        });
     }
 
     /// Paths in this set that neither are in `other` nor lie below one of its paths.

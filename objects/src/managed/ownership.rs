@@ -47,13 +47,13 @@ impl Filter {
         Self::Exclude(FieldSet::from_paths(&paths))
     }
 
-    fn filter(&self, set: &FieldSet) -> FieldSet {
+    fn filter(&self, set: FieldSet) -> FieldSet {
         match self {
-            Self::Exclude(excluded) if excluded.is_empty() => set.clone(),
+            Self::Exclude(excluded) if excluded.is_empty() => set,
             Self::Exclude(excluded) => set.recursive_difference(excluded),
             Self::Include(patterns) => {
                 let patterns: Vec<_> = patterns.iter().map(Vec::as_slice).collect();
-                included(set, &patterns)
+                included(&set, &patterns)
             }
         }
     }
@@ -111,10 +111,14 @@ pub(super) fn update(
     request: &Request<'_>,
 ) {
     reconcile(shape, managers, request);
-    let changes = changes(shape, live, new, request);
-    let changed = changes.modified.union(&changes.added);
-    yield_fields(managers, &changes, &changed, None);
-    let gained = changed.difference(&NEVER_OWNED);
+    let Comparison {
+        removed,
+        modified,
+        added,
+    } = changes(shape, live, new, request);
+    let mut gained = modified.joined(added);
+    yield_fields(managers, &removed, &gained, None);
+    gained.subtract(&NEVER_OWNED);
     if gained.is_empty() {
         return;
     }
@@ -124,7 +128,7 @@ pub(super) fn update(
         .map(|owned| owned.set)
         .unwrap_or_default();
     let owned = Owned {
-        set: gained.union(&kept),
+        set: gained.joined(kept),
         api_version: request.api_version.to_owned(),
         time: Some(request.time.to_owned()),
     };
@@ -144,7 +148,7 @@ pub(super) fn apply(
     let merged = merge(shape, live, config);
     let last = managers.0.remove(id);
     let applied = Owned {
-        set: request.filter.filter(&field_set(shape, config)),
+        set: request.filter.filter(field_set(shape, config)),
         api_version: request.api_version.to_owned(),
         time: last.as_ref().and_then(|l| l.time.clone()),
     };
@@ -153,12 +157,16 @@ pub(super) fn apply(
         Some(last) if !last.set.is_empty() => prune(shape, merged, &managers, &last.set),
         _ => merged,
     };
-    let changes = changes(shape, live, &new, request);
-    let changed = changes.modified.union(&changes.added);
+    let Comparison {
+        removed,
+        modified,
+        added,
+    } = changes(shape, live, &new, request);
+    let changed = modified.joined(added);
     if !request.force {
         refuse_conflicts(&managers, &changed, id)?;
     }
-    yield_fields(&mut managers, &changes, &changed, Some(id));
+    yield_fields(&mut managers, &removed, &changed, Some(id));
     let has_changed = !equal(live, &new);
     strip(&mut managers, id, has_changed.then_some(request.time));
     Ok((has_changed.then_some(new), managers))
@@ -179,12 +187,13 @@ fn reconcile(shape: Shape<'_>, managers: &mut Managers, request: &Request<'_>) {
 /// Takes changed and removed fields from every manager but `keeper`; the empty-handed leave.
 fn yield_fields(
     managers: &mut Managers,
-    changes: &Comparison,
+    removed: &FieldSet,
     changed: &FieldSet,
     keeper: Option<&ManagerId>,
 ) {
     for (_, owned) in managers.0.iter_mut().filter(|(id, _)| Some(*id) != keeper) {
-        owned.set = owned.set.difference(changed).difference(&changes.removed);
+        owned.set.subtract(changed);
+        owned.set.subtract(removed);
     }
     managers.0.retain(|_, owned| !owned.set.is_empty());
 }

@@ -22,11 +22,11 @@ pub struct Comparison {
 impl Comparison {
     /// Applies `filter` to all three sets.
     #[must_use]
-    pub fn filtered(&self, filter: impl Fn(&FieldSet) -> FieldSet) -> Self {
+    pub fn filtered(self, filter: impl Fn(FieldSet) -> FieldSet) -> Self {
         Self {
-            removed: filter(&self.removed),
-            modified: filter(&self.modified),
-            added: filter(&self.added),
+            removed: filter(self.removed),
+            modified: filter(self.modified),
+            added: filter(self.added),
         }
     }
 }
