@@ -4,23 +4,39 @@
 //! the frames of a long list, would each become a TLS record and a system call. Here they wait for each
 //! other until the connection says that it has nothing more for now (`flush`).
 //!
-//! The connection also says so after every full frame, because it has room for one only, and more of a long
-//! answer follows at once. So a flush right behind a full frame is put off to the next turn of the connection,
-//! which comes at once and ends with a flush in any case.
+//! HTTP/2 also says so after every frame with data, because it has room for one only, and says it again when it
+//! really has no more. So a flush right behind a write is put off to the next one. Where none follows in the same
+//! turn of the connection, [`Owed`] says that it needs another turn.
 
 use std::io::{IoSlice, Result};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What is gathered at most: four TLS records, which is what rustls takes at once.
 const MOST: usize = 64 * 1024;
-/// The payload of a full frame; who takes larger ones has them sent one by one.
-const FULL_FRAME: usize = 16 * 1024;
 /// A buffer that has grown beyond this is given back when it is empty, because connections are many
 /// and most of them are quiet.
 const KEPT: usize = 4 * 1024;
+
+/// Whether a flush was put off, for whoever gives the connection its turns; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Owed(Arc<AtomicBool>);
+
+impl Owed {
+    /// Whether it was, since this was last asked.
+    pub(crate) fn take(&self) -> bool {
+        // One task has both ends.
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, owed: bool) {
+        self.0.store(owed, Ordering::Relaxed);
+    }
+}
 
 /// A stream whose writes are gathered until it is flushed.
 #[derive(Debug)]
@@ -29,21 +45,21 @@ pub(crate) struct Gather<S> {
     held: Vec<u8>,
     /// How much of `held` the stream has taken already.
     sent: usize,
-    /// Whether the stream is HTTP/2, which flushes at every turn.
-    is_http2: bool,
-    /// Whether a full frame was written since the last flush: then an answer is long, and the next frame near.
-    more_follows: bool,
+    /// For a stream that flushes more often than it means to: HTTP/2.
+    owed: Option<Owed>,
+    /// Whether something was written since the last flush.
+    fresh: bool,
 }
 
 impl<S: AsyncWrite + Unpin> Gather<S> {
-    /// Gathers the writes to a stream.
-    pub(crate) fn new(inner: S, is_http2: bool) -> Gather<S> {
+    /// Gathers the writes to a stream. Flushes are put off if somebody pays for them.
+    pub(crate) fn new(inner: S, owed: Option<Owed>) -> Gather<S> {
         Gather {
             inner,
             held: Vec::new(),
             sent: 0,
-            is_http2,
-            more_follows: false,
+            owed,
+            fresh: false,
         }
     }
 
@@ -88,6 +104,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_room(context))?;
+        this.fresh = true;
         Poll::Ready(Ok(this.take(bytes)))
     }
 
@@ -98,7 +115,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_room(context))?;
-        this.more_follows |= parts.iter().map(|part| part.len()).sum::<usize>() >= FULL_FRAME;
+        this.fresh = true;
         Poll::Ready(Ok(parts.iter().map(|part| this.take(part)).sum()))
     }
 
@@ -108,9 +125,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        if std::mem::take(&mut this.more_follows) && this.is_http2 {
-            context.waker().wake_by_ref();
-            return Poll::Ready(Ok(()));
+        if let Some(owed) = &this.owed {
+            let put_off = std::mem::take(&mut this.fresh);
+            owed.set(put_off);
+            if put_off {
+                return Poll::Ready(Ok(()));
+            }
         }
         ready!(this.poll_send(context))?;
         this.held.shrink_to(KEPT);
@@ -175,27 +195,33 @@ mod tests {
             bytes: Vec::new(),
             most,
         };
-        Gather::new(sizes, true)
+        Gather::new(sizes, Some(Owed::default()))
     }
 
     #[tokio::test]
-    async fn a_flush_behind_a_full_frame_waits_for_the_next_turn() {
-        for (is_http2, expected) in [(true, &[3 * FULL_FRAME][..]), (false, &[FULL_FRAME; 3])] {
-            let mut gather = gather(usize::MAX);
-            gather.is_http2 = is_http2;
-            for _ in 0..3 {
-                // A frame comes with its start apart.
-                let parts = [
-                    IoSlice::new(&[7; 256]),
-                    IoSlice::new(&[7; FULL_FRAME - 256]),
-                ];
-                assert_eq!(gather.write_vectored(&parts).await.unwrap(), FULL_FRAME);
-                gather.flush().await.unwrap();
-            }
-            // The turn that was asked for brings nothing new.
+    async fn a_flush_behind_a_write_waits_for_the_next_one() {
+        let mut gather = gather(usize::MAX);
+        let owed = gather.owed.clone().unwrap();
+        for _ in 0..3 {
+            // A frame comes with its start apart.
+            let parts = [IoSlice::new(&[7; 200]), IoSlice::new(&[7; 800])];
+            assert_eq!(gather.write_vectored(&parts).await.unwrap(), 1_000);
             gather.flush().await.unwrap();
-            assert_eq!(gather.inner.sizes, expected);
         }
+        assert!(gather.inner.sizes.is_empty() && owed.take());
+        assert!(!owed.take(), "once is enough");
+        gather.flush().await.unwrap();
+        assert_eq!(gather.inner.sizes, [3_000]);
+        assert!(!owed.take());
+    }
+
+    #[tokio::test]
+    async fn where_nobody_pays_a_flush_is_a_flush() {
+        let mut gather = gather(usize::MAX);
+        gather.owed = None;
+        gather.write_all(&[7; 100]).await.unwrap();
+        gather.flush().await.unwrap();
+        assert_eq!(gather.inner.sizes, [100]);
     }
 
     #[tokio::test]
@@ -205,6 +231,7 @@ mod tests {
             gather.write_all(&[7; 100]).await.unwrap();
         }
         assert!(gather.inner.sizes.is_empty());
+        gather.owed = None;
         gather.flush().await.unwrap();
         assert_eq!(gather.inner.sizes, [1_000]);
     }
@@ -218,6 +245,7 @@ mod tests {
         }
         gather.write_all(&[7; MOST]).await.unwrap();
         assert_eq!(gather.inner.sizes, [MOST, MOST, MOST]);
+        gather.flush().await.unwrap();
         gather.flush().await.unwrap();
         assert_eq!(gather.inner.bytes.len(), MOST / 4 * 10 + MOST);
         assert!(gather.held.capacity() <= KEPT);
@@ -243,7 +271,7 @@ mod tests {
         let text: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let sent = text.clone();
         let writing = tokio::spawn(async move {
-            let mut gather = Gather::new(near, false);
+            let mut gather = Gather::new(near, None);
             for part in sent.chunks(10_000) {
                 gather.write_all(part).await.unwrap();
             }

@@ -16,6 +16,8 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use futures::task::AtomicWaker;
 use hyper::rt::Executor;
 
+use crate::gather::Owed;
+
 /// After so many rounds other tasks have their turn.
 const ROUNDS: u32 = 8;
 
@@ -45,9 +47,9 @@ where
     }
 }
 
-/// Serves a connection that gives its requests to `requests`. Those still open when it ends go on to their own
+/// Serves a connection that gives its requests to `requests` and may owe a flush. Those still open when it ends go on to their own
 /// end: a write that nobody waits for must not stop halfway.
-pub(crate) async fn serve<C: Future>(connection: C, requests: Requests) -> C::Output {
+pub(crate) async fn serve<C: Future>(connection: C, requests: Requests, owed: Owed) -> C::Output {
     let mut open = FuturesUnordered::new();
     let mut connection = pin!(connection);
     let bell = Arc::new(Bell::default());
@@ -66,6 +68,9 @@ pub(crate) async fn serve<C: Future>(connection: C, requests: Requests) -> C::Ou
                     .poll(&mut Context::from_waker(&of_connection));
                 if ended.is_ready() {
                     return ended;
+                }
+                if owed.take() {
+                    bell.set(CONNECTION);
                 }
                 let read = requests.take();
                 if !read.is_empty() {
@@ -181,10 +186,27 @@ mod tests {
     fn a_wake_of_its_own_does_not_reach_the_task() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
-        let mut future = pin!(serve(restless(3), Requests::default()));
+        let mut future = pin!(serve(restless(3), Requests::default(), Owed::default()));
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
         assert_eq!(polled, Poll::Ready(4));
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_connection_that_owes_a_flush_has_another_turn() {
+        let owed = Owed::default();
+        let mut turns = 0;
+        let connection = std::future::poll_fn(|_| -> Poll<()> {
+            turns += 1;
+            owed.set(turns == 1);
+            Poll::Pending
+        });
+        {
+            let mut future = pin!(serve(connection, Requests::default(), owed.clone()));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(future.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(turns, 2);
     }
 
     #[test]
@@ -192,7 +214,11 @@ mod tests {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
-        let mut future = pin!(serve(restless(ROUNDS + 1), Requests::default()));
+        let mut future = pin!(serve(
+            restless(ROUNDS + 1),
+            Requests::default(),
+            Owed::default()
+        ));
         assert_eq!(future.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(ROUNDS + 2));
@@ -213,7 +239,7 @@ mod tests {
             heard.notified().await;
             "ended"
         };
-        assert_eq!(serve(connection, requests).await, "ended");
+        assert_eq!(serve(connection, requests, Owed::default()).await, "ended");
     }
 
     #[tokio::test]
@@ -225,7 +251,7 @@ mod tests {
             waited.notified().await;
             told.notify_one();
         });
-        serve(async {}, requests).await;
+        serve(async {}, requests, Owed::default()).await;
         go.notify_one();
         done.notified().await;
     }
@@ -244,9 +270,9 @@ mod tests {
             let requests = Requests::default();
             let served = if asks {
                 requests.execute(answering);
-                tokio::spawn(serve(std::future::pending(), requests))
+                tokio::spawn(serve(std::future::pending(), requests, Owed::default()))
             } else {
-                tokio::spawn(serve(answering, requests))
+                tokio::spawn(serve(answering, requests, Owed::default()))
             };
             for _ in 0..20_000 {
                 ping.notify_one();

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::gather::Gather;
+use crate::gather::{Gather, Owed};
 use crate::identity::Peer;
 use crate::one_task::{self, Requests};
 use crate::settings::Callers;
@@ -110,7 +110,8 @@ async fn connection(
         .max_header_list_size(256 * 1024)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
-    let stream = TokioIo::new(Gather::new(stream, is_http2));
+    let owed = Owed::default();
+    let stream = TokioIo::new(Gather::new(stream, is_http2.then(|| owed.clone())));
     let connection = builder.serve_connection_with_upgrades(stream, service);
     let until_stopped = async move {
         let mut connection = std::pin::pin!(connection);
@@ -122,7 +123,7 @@ async fn connection(
             }
         }
     };
-    let outcome = one_task::serve(until_stopped, requests).await;
+    let outcome = one_task::serve(until_stopped, requests, owed).await;
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
     }
