@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -13,6 +13,12 @@ use crate::{Change, Error, Expect, Result, Revision, Written};
 
 /// A batch is ended when it has this many bytes, so that no commit takes very long.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// As many requests are worth a commit, whoever else may come.
+const CROWD: usize = 32;
+/// How long the others are waited for at a time, as long as some come, and in all.
+const NAP: Duration = Duration::from_micros(100);
+const LONGEST: Duration = Duration::from_millis(2);
 
 /// A caller's wish and the way to answer it.
 #[derive(Debug)]
@@ -85,15 +91,25 @@ impl Queue {
         if state.closed {
             return Err(closed());
         }
+        let first = state.requests.is_empty();
         state.requests.push_back((request, permit));
         drop(state);
-        self.arrived.notify_one();
+        // The writer sleeps only while there is nothing; waking nobody would be a call to the system all the same.
+        if first {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
-    /// Takes the requests of one batch, waiting for the first at most this long (`None`: for ever).
-    pub(crate) fn take(&self, patience: Option<Duration>) -> Taken {
-        let mut state = self.wait(patience);
+    /// How many requests wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().requests.len()
+    }
+
+    /// Takes the requests of one batch, waiting for the first at most this long (`None`: for ever), and a little
+    /// while for as many as the last time.
+    pub(crate) fn take(&self, patience: Option<Duration>, crowd: usize) -> Taken {
+        let mut state = self.gather(self.wait(patience), crowd.min(CROWD));
         let mut taken = Taken::default();
         let mut bytes = 0;
         while bytes < BATCH_BYTES {
@@ -131,6 +147,27 @@ impl Queue {
         }
     }
 
+    // Whoever was answered together comes back together, if the machine is quick enough: one commit for all of them
+    // costs as much as for the first. Nobody waits for those who do not come, and one alone never waits.
+    fn gather<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        crowd: usize,
+    ) -> MutexGuard<'a, State> {
+        let until = Instant::now() + LONGEST;
+        let mut seen = 0;
+        while more_may_come(seen, state.requests.len(), crowd)
+            && !state.closed
+            && Instant::now() < until
+        {
+            seen = state.requests.len();
+            drop(state);
+            std::thread::sleep(NAP);
+            state = self.lock();
+        }
+        state
+    }
+
     /// Refuses new requests; the ones inside are still served.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
@@ -143,9 +180,37 @@ impl Queue {
     }
 }
 
+fn more_may_come(seen: usize, here: usize, crowd: usize) -> bool {
+    here > seen && here < crowd
+}
+
 /// What callers of a store that was closed get.
 pub(crate) fn closed() -> Error {
     Error::Unavailable {
         cause: "it was closed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::more_may_come;
+
+    #[test]
+    fn others_are_waited_for_as_long_as_they_come() {
+        for (seen, here, crowd, waits) in [
+            (0, 1, 0, false),
+            (0, 1, 1, false),
+            (0, 1, 2, true),
+            (1, 2, 2, false),
+            (1, 1, 8, false),
+            (3, 5, 8, true),
+            (5, 9, 8, false),
+        ] {
+            assert_eq!(
+                more_may_come(seen, here, crowd),
+                waits,
+                "{seen} {here} {crowd}"
+            );
+        }
     }
 }

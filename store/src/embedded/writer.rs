@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::Shared;
@@ -38,6 +39,8 @@ pub(crate) struct Writer {
     /// Whether the last attempt to write failed.
     failed: bool,
     checkpointer: Checkpointer,
+    /// Where callers are, if they are tasks.
+    runtime: Option<Handle>,
 }
 
 /// The writes of one commit.
@@ -66,18 +69,22 @@ impl Writer {
             deadlines,
             progress_due: None,
             failed: false,
+            runtime: Handle::try_current().ok(),
         }
     }
 
     /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
+        let mut crowd = 0;
         loop {
             let Taken {
                 writes,
                 compactions,
                 ended,
-            } = self.shared.queue.take(self.patience());
+            } = self.shared.queue.take(self.patience(), crowd);
+            let committed = writes.len();
             self.commit(writes);
+            crowd = committed + self.shared.queue.len();
             for (revision, reply) in compactions {
                 // A caller that stopped waiting needs no answer.
                 let _ = reply.send(self.compact(revision));
@@ -114,11 +121,11 @@ impl Writer {
         }
         self.expire(&mut batch);
         if batch.changes.is_empty() {
-            return batch.answer(None);
+            return self.answer(batch, None);
         }
         match self.append(&mut batch.frame) {
             Ok(()) => self.publish(batch),
-            Err(error) => batch.answer(Some(error)),
+            Err(error) => self.answer(batch, Some(error)),
         }
     }
 
@@ -188,7 +195,18 @@ impl Writer {
             self.progress_due = Some(Instant::now() + BEAT);
         }
         drop(watchers);
-        batch.answer(None);
+        self.answer(batch, None);
+    }
+
+    // Many callers are answered by a task of theirs: one thread is woken, not one for each, and whoever has asked
+    // for several things finds all the answers at once.
+    fn answer(&self, batch: Batch, error: Option<Error>) {
+        match &self.runtime {
+            Some(runtime) if batch.replies.len() > 1 => {
+                runtime.spawn(async move { batch.answer(error) });
+            }
+            _ => batch.answer(error),
+        }
     }
 
     fn note_deadline(&mut self, change: &Change) {
