@@ -24,7 +24,6 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// How much of each; the names are those of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    pub(crate) rounds: u32,
     pub(crate) starts: u32,
     pub(crate) creates_alone: u32,
     pub(crate) creates_together: u32,
@@ -41,7 +40,6 @@ pub(crate) struct Size {
 
 /// What the goals are stated for.
 pub(crate) const FULL: Size = Size {
-    rounds: 3,
     starts: 3,
     creates_alone: 1_000,
     creates_together: 10_000,
@@ -58,7 +56,6 @@ pub(crate) const FULL: Size = Size {
 
 /// A look at whether everything works; its ratios mean little.
 pub(crate) const QUICK: Size = Size {
-    rounds: 1,
     starts: 1,
     creates_alone: 100,
     creates_together: 1_000,

@@ -48,6 +48,9 @@ struct Cli {
     /// A tenth of the load, to see that everything works
     #[arg(long)]
     quick: bool,
+    /// How often each thing is measured; the middle one counts
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..100))]
+    rounds: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -140,7 +143,8 @@ async fn measure_tunnels(cli: &Cli) -> Result<tunnels::Report> {
     };
     let say = |route: &str| progress("tunnels", route);
     let kyanite = cli.kyanite.as_deref().context("no --kyanite")?;
-    tunnels::run(kyanite, cli.upstream_bin.as_deref(), &cli.dir, size, say).await
+    let ways = tunnels::ways(kyanite, cli.upstream_bin.as_deref());
+    tunnels::run(ways, &cli.dir, size, cli.rounds, say).await
 }
 
 async fn measure_api(cli: &Cli) -> Result<Report> {
@@ -149,7 +153,7 @@ async fn measure_api(cli: &Cli) -> Result<Report> {
     let ours = Kind::Ours(cli.kyanite.clone().context("no --kyanite")?);
     let upstream = cli.upstream_bin.clone().map(Kind::Upstream);
     let (mut our_rounds, mut their_rounds) = (Vec::new(), Vec::new());
-    for _ in 0..size.rounds {
+    for _ in 0..cli.rounds {
         let round = load::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await;
         our_rounds.push(round.context("ours")?);
         if let Some(upstream) = &upstream {

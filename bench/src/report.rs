@@ -58,10 +58,15 @@ impl Row {
 
     /// The middle one of all rounds: a machine that others share is slow at times, and not for one server only.
     fn middle(&self, rounds: &[Measures]) -> f64 {
-        let mut values: Vec<f64> = rounds.iter().map(self.value).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        middle(rounds.iter().map(self.value)).expect("there is a round")
     }
+}
+
+/// The middle one, the upper one of two.
+pub(crate) fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 /// How many times better ours is.
@@ -233,7 +238,8 @@ impl Report {
             ),
             format!(
                 "The middle one of {} rounds, in which ours and upstream take turns. Ready: median of {}, to /readyz (etcd up before). Memory: VmRSS of all server processes after 3 s of rest. CPU: theirs, user and kernel. A ratio says how many times better ours is.",
-                size.rounds, size.starts
+                self.ours.len(),
+                size.starts
             ),
         ]
     }

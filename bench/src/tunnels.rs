@@ -16,7 +16,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub(crate) use report::Report;
 
 use load::Measures;
-use routes::{Front, Route, Way, Whose};
+pub(crate) use routes::Way;
+use routes::{Front, Route, Whose};
 use sink::Sink;
 
 /// How much of each.
@@ -58,12 +59,23 @@ pub(crate) const QUICK: Size = Size {
     agents: 100,
 };
 
-/// Runs the load over every route there is here.
+/// Every route there is here.
+pub(crate) fn ways(kyanite: &Path, upstream: Option<&Path>) -> Vec<Way> {
+    let mut ways = vec![Way::Loopback, Way::Relay];
+    let theirs = upstream.filter(|programs| routes::are_there(programs));
+    for front in [Front::HttpConnect, Front::Grpc] {
+        ways.push(Way::Tunnel(Whose::Ours(kyanite.to_owned()), front));
+        ways.extend(theirs.map(|programs| Way::Tunnel(Whose::Theirs(programs.to_owned()), front)));
+    }
+    ways
+}
+
+/// Runs the load over all of them, one after the other, so many times.
 pub(crate) async fn run(
-    kyanite: &Path,
-    upstream: Option<&Path>,
+    ways: Vec<Way>,
     dir: &Path,
     size: Size,
+    rounds: u32,
     say: impl Fn(&str),
 ) -> Result<Report> {
     // A connection of an agent is an open file, here too.
@@ -75,18 +87,13 @@ pub(crate) async fn run(
             ..files
         },
     )?;
-    let mut ways = vec![Way::Loopback, Way::Relay];
-    let theirs = upstream.filter(|programs| routes::are_there(programs));
-    for front in [Front::HttpConnect, Front::Grpc] {
-        ways.push(Way::Tunnel(Whose::Ours(kyanite.to_owned()), front));
-        ways.extend(theirs.map(|programs| Way::Tunnel(Whose::Theirs(programs.to_owned()), front)));
-    }
-    let mut measured = Vec::new();
-    for way in ways {
-        let name = way.name();
-        say(&name);
-        let measures = one(&way, dir, size).await.with_context(|| name.clone())?;
-        measured.push((way, measures));
+    let mut measured: Vec<_> = ways.into_iter().map(|way| (way, Vec::new())).collect();
+    for _ in 0..rounds {
+        for (way, found) in &mut measured {
+            let name = way.name();
+            say(&name);
+            found.push(one(way, dir, size).await.context(name)?);
+        }
     }
     Ok(Report::new(size, measured))
 }

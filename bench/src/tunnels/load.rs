@@ -24,7 +24,7 @@ const ENDLESS: u64 = 1 << 60;
 /// How long stalled streams have to do their worst, and how long the others are watched then.
 const STALL_TIME: Duration = Duration::from_secs(1);
 /// How often that is done: a machine's own speed changes between two looks.
-pub(super) const LOOKS: usize = 5;
+pub(super) const LOOKS: usize = 3;
 /// Dials at once.
 pub(super) const WORKERS: u32 = 50;
 

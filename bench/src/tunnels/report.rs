@@ -6,13 +6,13 @@ use super::Size;
 use super::load::{LOOKS, Measures, WORKERS};
 use super::routes::{Front, Way, Whose};
 use crate::picture::Bar;
-use crate::report::{Better, ratio};
+use crate::report::{Better, middle, ratio};
 use crate::section::{Section, with_unit};
 
-/// What was measured, route by route.
+/// What was measured, route by route, in every round.
 pub(crate) struct Report {
     size: Size,
-    measured: Vec<(Way, Measures)>,
+    measured: Vec<(Way, Vec<Measures>)>,
 }
 
 /// One line of the table.
@@ -63,12 +63,18 @@ fn rows() -> [Row; 17] {
     ]
 }
 
+impl Row {
+    fn middle(&self, rounds: &[Measures]) -> Option<f64> {
+        middle(rounds.iter().filter_map(self.value))
+    }
+}
+
 fn most(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(f64::max)
 }
 
 impl Report {
-    pub(super) fn new(size: Size, measured: Vec<(Way, Measures)>) -> Report {
+    pub(super) fn new(size: Size, measured: Vec<(Way, Vec<Measures>)>) -> Report {
         Report { size, measured }
     }
 
@@ -99,7 +105,7 @@ impl Report {
 
     fn json(&self) -> Value {
         let rows: Vec<Value> = rows().iter().map(|row| {
-            let routes = self.measured.iter().map(|(way, found)| (way.name(), json!((row.value)(found))));
+            let routes = self.measured.iter().map(|(way, found)| (way.name(), json!(row.middle(found))));
             json!({"measure": row.name.trim(), "unit": row.unit, "routes": routes.collect::<serde_json::Map<_, _>>()})
         }).collect();
         json!({"rows": rows, "method": self.method()})
@@ -126,7 +132,7 @@ impl Report {
                 .map(|(way, found)| match (way, &*row.unit) {
                     // Nothing stands between the ends there.
                     (Way::Loopback, "s") => String::new(),
-                    _ => shown((row.value)(found)),
+                    _ => shown(row.middle(found)),
                 }),
         );
         cells.extend(
@@ -160,7 +166,7 @@ impl Report {
             .measured
             .iter()
             .filter(|(way, _)| matches!(way, Way::Tunnel(Whose::Ours(_), _)));
-        ours.filter_map(|(_, found)| (row.value)(found))
+        ours.filter_map(|(_, found)| row.middle(found))
     }
 
     fn ratio(&self, row: &Row, front: Front) -> Option<f64> {
@@ -170,7 +176,7 @@ impl Report {
                 Way::Tunnel(Whose::Theirs(_), found) => !ours && *found == front,
                 _ => false,
             });
-            (row.value)(&found.next()?.1)
+            row.middle(&found.next()?.1)
         };
         // Nothing to compare with where upstream's comes to a standstill.
         Some(ratio(row.better, of(true)?, of(false)?)).filter(|ratio| ratio.is_finite())
@@ -187,13 +193,15 @@ impl Report {
             tunnels,
             agents,
         } = self.size;
+        let rounds = self.measured.first().map_or(0, |(_, found)| found.len());
         let mib = |bytes: u64| bytes >> 20;
         format!(
             "Tunnels: one agent, TLS with client certificates between it and the server, a Unix socket before it; one process is the client \
              (our dialer, for upstream's server too) and the far end. {} MiB up in writes of a TLS record, {} MiB down; many streams are {streams}. \
              {round_trips} round trips of 64 bytes; {dials_alone} dials one by one, {dials_together} by {WORKERS} workers, each with nine bytes out and \
              one back. Stalled: one that is not read and one whose far end does not read; the middle of {LOOKS} looks. Memory: VmRSS of the larger of server and agent with one agent, then with {tunnels} idle tunnels; of a server that was just started, with {agents} agents. The relay does the same \
-             hops with a TLS connection per tunnel and multiplexes nothing. CPU: server and agent together, user and kernel.",
+             hops with a TLS connection per tunnel and multiplexes nothing. CPU: server and agent together, user and kernel. The middle one of {rounds} rounds, \
+             in which the ways take turns.",
             mib(upload),
             mib(download)
         )

@@ -16,7 +16,7 @@ use crate::servers::{end, free_ports, spawn, until};
 
 /// Whose konnectivity.
 #[derive(Debug, Clone)]
-pub(super) enum Whose {
+pub(crate) enum Whose {
     /// The `kyanite` program.
     Ours(PathBuf),
     /// A directory with `proxy-server` and `proxy-agent`.
@@ -25,14 +25,14 @@ pub(super) enum Whose {
 
 /// How a konnectivity server is spoken to, over a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Front {
+pub(crate) enum Front {
     HttpConnect,
     Grpc,
 }
 
 /// One way to the sink.
 #[derive(Debug, Clone)]
-pub(super) enum Way {
+pub(crate) enum Way {
     Loopback,
     Relay,
     Tunnel(Whose, Front),
