@@ -14,8 +14,9 @@ use crate::{Change, Error, Expect, Result, Revision, Written};
 /// A batch is ended when it has this many bytes, so that no commit takes very long.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// As many requests are worth a commit, whoever else may come.
+/// As many requests are worth a commit, whoever else may come; fewer than the other are not waited for.
 const CROWD: usize = 32;
+const FEW: usize = 8;
 /// How long the others are waited for at a time, as long as some come, and in all.
 const NAP: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(2);
@@ -148,7 +149,7 @@ impl Queue {
     }
 
     // Whoever was answered together comes back together, if the machine is quick enough: one commit for all of them
-    // costs as much as for the first. Nobody waits for those who do not come, and one alone never waits.
+    // costs as much as for the first. Nobody waits for those who do not come, and a few never wait.
     fn gather<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -181,7 +182,7 @@ impl Queue {
 }
 
 fn more_may_come(seen: usize, here: usize, crowd: usize) -> bool {
-    here > seen && here < crowd
+    crowd >= FEW && here > seen && here < crowd
 }
 
 /// What callers of a store that was closed get.
@@ -193,18 +194,19 @@ pub(crate) fn closed() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::more_may_come;
+    use super::{CROWD, FEW, more_may_come};
 
     #[test]
     fn others_are_waited_for_as_long_as_they_come() {
         for (seen, here, crowd, waits) in [
             (0, 1, 0, false),
             (0, 1, 1, false),
-            (0, 1, 2, true),
-            (1, 2, 2, false),
-            (1, 1, 8, false),
-            (3, 5, 8, true),
-            (5, 9, 8, false),
+            (0, 1, FEW - 1, false),
+            (0, 1, FEW, true),
+            (1, 1, FEW, false),
+            (3, 5, FEW, true),
+            (5, FEW, FEW, false),
+            (5, 30, CROWD, true),
         ] {
             assert_eq!(
                 more_may_come(seen, here, crowd),
