@@ -162,9 +162,9 @@ impl Queue {
             && Instant::now() < until
         {
             seen = state.requests.len();
-            drop(state);
-            std::thread::sleep(NAP);
-            state = self.lock();
+            // Who comes to others wakes nobody.
+            let waited = self.arrived.wait_timeout(state, NAP);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state
     }
