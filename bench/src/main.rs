@@ -45,12 +45,12 @@ struct Cli {
     /// Where the servers write; on a disk, or syncing costs nothing
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// A tenth of the load, to see that everything works
+    /// A tenth of the load, once, to see that everything works
     #[arg(long)]
     quick: bool,
-    /// How often each thing is measured; the middle one counts
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..100))]
-    rounds: u32,
+    /// How often each thing is measured; the middle one counts [default: 3]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..100))]
+    rounds: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,6 +60,12 @@ struct Cli {
     /// What else there is to know, for the end of the page
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
+}
+
+impl Cli {
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+    }
 }
 
 /// What is measured.
@@ -144,7 +150,7 @@ async fn measure_tunnels(cli: &Cli) -> Result<tunnels::Report> {
     let say = |route: &str| progress("tunnels", route);
     let kyanite = cli.kyanite.as_deref().context("no --kyanite")?;
     let ways = tunnels::ways(kyanite, cli.upstream_bin.as_deref());
-    tunnels::run(ways, &cli.dir, size, cli.rounds, say).await
+    tunnels::run(ways, &cli.dir, size, cli.rounds(), say).await
 }
 
 async fn measure_api(cli: &Cli) -> Result<Report> {
@@ -153,7 +159,7 @@ async fn measure_api(cli: &Cli) -> Result<Report> {
     let ours = Kind::Ours(cli.kyanite.clone().context("no --kyanite")?);
     let upstream = cli.upstream_bin.clone().map(Kind::Upstream);
     let (mut our_rounds, mut their_rounds) = (Vec::new(), Vec::new());
-    for _ in 0..cli.rounds {
+    for _ in 0..cli.rounds() {
         let round = load::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await;
         our_rounds.push(round.context("ours")?);
         if let Some(upstream) = &upstream {
