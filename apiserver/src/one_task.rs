@@ -47,8 +47,8 @@ where
     }
 }
 
-/// Serves a connection that gives its requests to `requests` and may owe a flush. Those still open when it ends go on to their own
-/// end: a write that nobody waits for must not stop halfway.
+/// Serves a connection that gives its requests to `requests` and may owe a flush. Those still open when it ends go
+/// on to their own end: a write that nobody waits for must not stop halfway.
 pub(crate) async fn serve<C: Future>(connection: C, requests: Requests, owed: Owed) -> C::Output {
     let mut open = FuturesUnordered::new();
     let mut connection = pin!(connection);

@@ -1,7 +1,8 @@
 //! The bounded queue between callers and the writer thread.
 //!
 //! Callers wait for room without blocking their thread; the writer takes all that is there at once,
-//! which is what makes commits grow under load and stay single without it.
+//! and under load waits a little for more, which is what makes commits grow with it and stay single
+//! without it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
