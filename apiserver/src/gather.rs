@@ -16,8 +16,12 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is gathered at most: four TLS records, which is what rustls takes at once.
-const MOST: usize = 64 * 1024;
+/// What is gathered at first, and at most: while the other side takes all it is given, it is given more at once,
+/// which is fewer system calls, and fewer times that it sleeps in between. What a slow reader holds up is little.
+const FIRST: usize = 64 * 1024;
+pub(crate) const MOST: usize = 256 * 1024;
+/// Who writes more than a TLS record mostly writes a lot.
+const RECORD: usize = 16 * 1024;
 /// A buffer that has grown beyond this is given back when it is empty, because connections are many
 /// and most of them are quiet.
 const KEPT: usize = 4 * 1024;
@@ -45,6 +49,8 @@ pub(crate) struct Gather<S> {
     held: Vec<u8>,
     /// How much of `held` the stream has taken already.
     sent: usize,
+    /// How much may be held.
+    room: usize,
     /// For a stream that flushes more often than it means to: HTTP/2.
     owed: Option<Owed>,
     /// Whether something was written since the last flush.
@@ -58,6 +64,7 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
             inner,
             held: Vec::new(),
             sent: 0,
+            room: FIRST,
             owed,
             fresh: false,
         }
@@ -66,7 +73,10 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while self.sent < self.held.len() {
             let rest = &self.held[self.sent..];
-            let taken = ready!(Pin::new(&mut self.inner).poll_write(context, rest))?;
+            let Poll::Ready(taken) = Pin::new(&mut self.inner).poll_write(context, rest)? else {
+                self.room = FIRST;
+                return Poll::Pending;
+            };
             if taken == 0 {
                 return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
             }
@@ -78,21 +88,31 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
     }
 
     // Takes what there is room for: full writes make full TLS records.
-    fn take(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(MOST - self.held.len());
-        if taken > KEPT {
+    fn take(&mut self, parts: &[IoSlice<'_>]) -> usize {
+        let room = self.room.saturating_sub(self.held.len());
+        let taken = room.min(parts.iter().map(|part| part.len()).sum());
+        if self.held.len() + taken > RECORD {
             // More will follow; growing in steps would copy what is there again and again.
-            self.held.reserve_exact(MOST - self.held.len());
+            self.held.reserve_exact(room);
+        } else {
+            self.held.reserve_exact(taken);
         }
-        self.held.extend_from_slice(&bytes[..taken]);
+        let mut left = taken;
+        for part in parts {
+            let part = &part[..part.len().min(left)];
+            self.held.extend_from_slice(part);
+            left -= part.len();
+        }
         taken
     }
 
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        if self.sent == 0 && self.held.len() < MOST {
+        if self.sent == 0 && self.held.len() < self.room {
             return Poll::Ready(Ok(()));
         }
-        self.poll_send(context)
+        ready!(self.poll_send(context))?;
+        self.room = (2 * self.room).min(MOST);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -105,7 +125,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
         let this = self.get_mut();
         ready!(this.poll_room(context))?;
         this.fresh = true;
-        Poll::Ready(Ok(this.take(bytes)))
+        Poll::Ready(Ok(this.take(&[IoSlice::new(bytes)])))
     }
 
     fn poll_write_vectored(
@@ -116,7 +136,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
         let this = self.get_mut();
         ready!(this.poll_room(context))?;
         this.fresh = true;
-        Poll::Ready(Ok(parts.iter().map(|part| this.take(part)).sum()))
+        Poll::Ready(Ok(this.take(parts)))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -133,7 +153,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
             }
         }
         ready!(this.poll_send(context))?;
-        this.held.shrink_to(KEPT);
+        if this.held.capacity() > KEPT {
+            this.held = Vec::new();
+        }
         Pin::new(&mut this.inner).poll_flush(context)
     }
 
@@ -237,18 +259,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_than_the_bound_is_held_and_the_memory_is_given_back() {
+    async fn who_takes_all_is_given_more_at_once_and_the_memory_is_given_back() {
         let mut gather = gather(usize::MAX);
-        for _ in 0..10 {
-            gather.write_all(&[7; MOST / 4]).await.unwrap();
+        for _ in 0..16 {
+            gather.write_all(&[7; MOST / 8]).await.unwrap();
             assert!(gather.held.len() <= MOST);
         }
+        assert_eq!(gather.inner.sizes, [FIRST, 2 * FIRST, MOST]);
+        gather.flush().await.unwrap();
+        gather.flush().await.unwrap();
+        assert_eq!(gather.inner.bytes.len(), 2 * MOST);
+        assert_eq!(gather.held.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_does_not_take_all_is_given_less() {
+        let (near, mut far) = tokio::io::duplex(MOST);
+        let mut gather = Gather::new(near, None);
         gather.write_all(&[7; MOST]).await.unwrap();
-        assert_eq!(gather.inner.sizes, [MOST, MOST, MOST]);
-        gather.flush().await.unwrap();
-        gather.flush().await.unwrap();
-        assert_eq!(gather.inner.bytes.len(), MOST / 4 * 10 + MOST);
-        assert!(gather.held.capacity() <= KEPT);
+        assert_eq!(gather.room, MOST);
+        let mut writing = std::pin::pin!(gather.write_all(&[7; MOST]));
+        assert!(futures::poll!(&mut writing).is_pending());
+        far.read_exact(&mut [0; MOST]).await.unwrap();
+        writing.await.unwrap();
+        assert_eq!(gather.room, 2 * FIRST);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::gather::{Gather, Owed};
+use crate::gather::{self, Gather, Owed};
 use crate::identity::Peer;
 use crate::one_task::{self, Requests};
 use crate::settings::Callers;
@@ -86,11 +86,12 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+    let mut stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
+    stream.get_mut().1.set_buffer_limit(Some(gather::MOST));
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Arc::new(Peer::new(address, chain.to_vec()));

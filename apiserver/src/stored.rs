@@ -5,7 +5,6 @@
 //! client sees is the head, `"resourceVersion":"N",` and the rest, and a list item is the same with a
 //! shorter head. Nothing is decoded on these paths; bytes are copied once, into the response.
 
-use std::io::Write as _;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -132,6 +131,14 @@ impl Stored {
         self.write_rest(out, version);
     }
 
+    /// Asks memory for the text, or the start of a long one, whose rest the processor foresees. A list that does so
+    /// an object ahead waits for memory while it copies, and not before it does.
+    pub(crate) fn fetch(&self) {
+        const LINE: usize = 64;
+        let lines = self.text.iter().step_by(LINE).take(32);
+        std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
+    }
+
     /// Appends the object as a list item: without kind and apiVersion.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
@@ -142,8 +149,9 @@ impl Stored {
     fn write_rest(&self, out: &mut Vec<u8>, version: u64) {
         // An object that was not stored (a dry run) has no version.
         if version > 0 {
-            write!(out, "\"resourceVersion\":\"{version}\",")
-                .expect("writing to memory cannot fail");
+            out.extend_from_slice(b"\"resourceVersion\":\"");
+            out.extend_from_slice(itoa::Buffer::new().format(version).as_bytes());
+            out.extend_from_slice(b"\",");
         }
         out.extend_from_slice(&self.text[self.head..]);
     }

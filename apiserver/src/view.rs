@@ -400,6 +400,9 @@ impl Iterator for ListChunks {
             if !out.is_empty() && out.len() + item.len() > CHUNK {
                 return Some(out.into());
             }
+            if let Some(next) = self.items.as_slice().get(1) {
+                next.fetch();
+            }
             if !std::mem::take(&mut self.first) {
                 out.push(b',');
             }
