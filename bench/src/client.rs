@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncBufRead as _, AsyncWrite as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -18,7 +18,6 @@ use crate::access::Access;
 use http2::{Asked, Connection, Part, Until};
 
 const OK: u16 = 200;
-const READ: usize = 64 * 1024;
 
 /// One connection; clones share it.
 #[derive(Clone)]
@@ -55,7 +54,6 @@ impl Client {
                 connection: Arc::clone(&connection),
                 out: Vec::new(),
                 sent: 0,
-                buffer: vec![0; READ].into(),
             }
             .run(),
         );
@@ -187,7 +185,6 @@ struct Driver {
     connection: Arc<Mutex<Connection>>,
     out: Vec<u8>,
     sent: usize,
-    buffer: Box<[u8]>,
 }
 
 impl Driver {
@@ -202,12 +199,15 @@ impl Driver {
             if self.poll_write(context)?.is_ready() && lock(&self.connection).is_left() {
                 return Poll::Ready(Ok(()));
             }
-            let mut buffer = ReadBuf::new(&mut self.buffer);
-            ready!(Pin::new(&mut self.tls).poll_read(context, &mut buffer))?;
-            if buffer.filled().is_empty() {
+            // Where TLS has it: a copy of a long list is a good part of what the list takes.
+            let mut tls = Pin::new(&mut self.tls);
+            let come = ready!(tls.as_mut().poll_fill_buf(context))?;
+            if come.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            lock(&self.connection).feed(buffer.filled())?;
+            lock(&self.connection).feed(come)?;
+            let length = come.len();
+            tls.consume(length);
         }
     }
 

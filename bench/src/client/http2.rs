@@ -49,8 +49,10 @@ const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 pub(super) struct Connection {
     /// What is to be sent.
     pub(super) out: Vec<u8>,
-    /// The start of a frame whose rest has not come.
+    /// The start of a frame whose rest has not come; of one with data its head only.
     partial: Vec<u8>,
+    /// A frame with data of which so much has not come.
+    open: Option<(Head, usize)>,
     streams: HashMap<u32, Answer>,
     next: u32,
     /// Headers the server has in its table, oldest first.
@@ -133,6 +135,7 @@ impl Connection {
         Connection {
             out,
             partial: Vec::new(),
+            open: None,
             streams: HashMap::new(),
             next: 1,
             known: Vec::new(),
@@ -264,36 +267,47 @@ impl Connection {
 
     /// Takes what the server has sent.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.partial.is_empty() {
-            let rest = self.frames(bytes)?;
-            self.partial.extend_from_slice(rest);
-            return Ok(());
+        let mut left = bytes;
+        loop {
+            if let Some((head, missing)) = self.open.take() {
+                let data = take(&mut left, missing);
+                if data.len() < missing {
+                    self.data(head.id, data, false);
+                    self.open = Some((head, missing - data.len()));
+                    return Ok(());
+                }
+                self.data(head.id, data, head.flags & END_STREAM != 0);
+            }
+            if !self.has(HEAD, &mut left) {
+                return Ok(());
+            }
+            let head = Head::read(self.partial.first_chunk().expect("it has a head"))?;
+            if head.kind == DATA {
+                ensure!(head.flags & PADDED == 0, "padding");
+                self.partial.clear();
+                self.open = Some((head, head.length));
+                continue;
+            }
+            if !self.has(HEAD + head.length, &mut left) {
+                return Ok(());
+            }
+            let mut whole = std::mem::take(&mut self.partial);
+            self.frame(head, &whole[HEAD..])?;
+            whole.clear();
+            self.partial = whole;
         }
-        let mut held = std::mem::take(&mut self.partial);
-        held.extend_from_slice(bytes);
-        let rest = self.frames(&held)?.len();
-        held.drain(..held.len() - rest);
-        self.partial = held;
-        Ok(())
     }
 
-    fn frames<'a>(&mut self, mut bytes: &'a [u8]) -> Result<&'a [u8]> {
-        while let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() {
-            let [a, b, c, kind, flags, stream @ ..] = *head;
-            let length = u32::from_be_bytes([0, a, b, c]) as usize;
-            ensure!(length <= FRAME, "a frame of {length} bytes");
-            let Some((payload, next)) = rest.split_at_checked(length) else {
-                break;
-            };
-            bytes = next;
-            self.frame(kind, flags, u32::from_be_bytes(stream), payload)?;
-        }
-        Ok(bytes)
+    // Whether so much of a frame has come, with what is left.
+    fn has(&mut self, length: usize, left: &mut &[u8]) -> bool {
+        let missing = length - self.partial.len();
+        self.partial.extend_from_slice(take(left, missing));
+        self.partial.len() == length
     }
 
-    fn frame(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) -> Result<()> {
-        match kind {
-            DATA => self.data(flags, id, payload)?,
+    fn frame(&mut self, head: Head, payload: &[u8]) -> Result<()> {
+        let Head { flags, id, .. } = head;
+        match head.kind {
             HEADERS => self.headers(flags, id, payload)?,
             SETTINGS if flags & ACK == 0 => frame(&mut self.out, SETTINGS, ACK, 0, &[]),
             PING if flags & ACK == 0 => frame(&mut self.out, PING, ACK, 0, payload),
@@ -328,24 +342,22 @@ impl Connection {
         Ok(())
     }
 
-    fn data(&mut self, flags: u8, id: u32, payload: &[u8]) -> Result<()> {
-        ensure!(flags & PADDED == 0, "padding");
+    fn data(&mut self, id: u32, payload: &[u8], is_last: bool) {
         self.unreleased += payload.len() as u32;
         release(&mut self.out, 0, &mut self.unreleased, CONNECTION_WINDOW);
         let Some(answer) = self.streams.get_mut(&id) else {
-            return Ok(());
+            return;
         };
         answer.count += payload.len();
         if answer.keeps {
             answer.bytes.extend_from_slice(payload);
         }
-        answer.ended |= flags & END_STREAM != 0;
+        answer.ended |= is_last;
         answer.unreleased += payload.len() as u32;
         if !answer.ended {
             release(&mut self.out, id, &mut answer.unreleased, STREAM_WINDOW);
         }
         answer.wake();
-        Ok(())
     }
 
     /// Nobody needs the connection any more.
@@ -396,6 +408,37 @@ impl Answer {
             }
         }
     }
+}
+
+/// What stands before a frame.
+#[derive(Clone, Copy)]
+struct Head {
+    length: usize,
+    kind: u8,
+    flags: u8,
+    id: u32,
+}
+
+impl Head {
+    fn read(bytes: &[u8; HEAD]) -> Result<Head> {
+        let [a, b, c, kind, flags, id @ ..] = *bytes;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        ensure!(length <= FRAME, "a frame of {length} bytes");
+        let id = u32::from_be_bytes(id);
+        Ok(Head {
+            length,
+            kind,
+            flags,
+            id,
+        })
+    }
+}
+
+// The first bytes of what is left, at most so many.
+fn take<'a>(left: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (taken, rest) = left.split_at(most.min(left.len()));
+    *left = rest;
+    taken
 }
 
 fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, id: u32, payload: &[u8]) {
