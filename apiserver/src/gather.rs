@@ -95,7 +95,7 @@ impl<S: AsyncWrite + Unpin> Gather<S> {
             // More will follow; growing in steps would copy what is there again and again.
             self.held.reserve_exact(room);
         } else {
-            self.held.reserve_exact(taken);
+            self.held.reserve(taken);
         }
         let mut left = taken;
         for part in parts {

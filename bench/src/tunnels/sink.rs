@@ -62,12 +62,17 @@ async fn serve(listener: std::net::TcpListener) -> Result<()> {
 
 async fn answer(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
-    let (what, mut left) = (stream.read_u8().await?, stream.read_u64().await?);
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await?;
+    let [what, left @ ..] = head;
+    let mut left = u64::from_be_bytes(left);
     stream.write_u8(1).await?;
     if what == Use::Hold as u8 {
         return std::future::pending().await;
     }
-    let mut buffer = vec![0; 64 * 1024];
+    // A large one takes longer to make than the rest of a short connection.
+    let is_echo = what == Use::Echo as u8;
+    let mut buffer = vec![0; if is_echo { 1024 } else { 64 * 1024 }];
     if what == Use::Download as u8 {
         stream.read_u8().await?;
         while left > 0 {
@@ -82,7 +87,7 @@ async fn answer(mut stream: TcpStream) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
-        match what == Use::Echo as u8 {
+        match is_echo {
             true => stream.write_all(&buffer[..count]).await?,
             false => {
                 left = left.saturating_sub(count as u64);
