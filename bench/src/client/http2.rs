@@ -300,9 +300,9 @@ impl Connection {
 
     // Whether so much of a frame has come, with what is left.
     fn has(&mut self, length: usize, left: &mut &[u8]) -> bool {
-        let missing = length - self.partial.len();
+        let missing = length.saturating_sub(self.partial.len());
         self.partial.extend_from_slice(take(left, missing));
-        self.partial.len() == length
+        self.partial.len() >= length
     }
 
     fn frame(&mut self, head: Head, payload: &[u8]) -> Result<()> {
@@ -582,7 +582,7 @@ mod tests {
         };
         let id = connection.ask(&asked).expect("open");
         let mut sent = Vec::new();
-        frame(&mut sent, HEADERS, END_HEADERS, id, &[0x88]);
+        frame(&mut sent, HEADERS, END_HEADERS, id, &[0x88, 0x8c, 0x8d]);
         frame(&mut sent, DATA, 0, id, b"half ");
         frame(&mut sent, DATA, END_STREAM, id, b"and half");
         for byte in sent {
