@@ -16,9 +16,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is gathered at first, and at most: while the other side takes all it is given, it is given more at once,
-/// which is fewer system calls, and fewer times that it sleeps in between. What a slow reader holds up is little.
+/// What is gathered at first, and again for a reader that did not take it all.
 const FIRST: usize = 64 * 1024;
+/// What is gathered at most. A reader that takes all it is given is given more at once: fewer system calls, and
+/// fewer times that it sleeps in between. One that stalls then keeps so much, here and in TLS, until it goes on.
 pub(crate) const MOST: usize = 256 * 1024;
 /// Who writes more than a TLS record mostly writes a lot.
 const RECORD: usize = 16 * 1024;

@@ -91,6 +91,7 @@ async fn connection(
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
+    // All that was gathered becomes one write.
     stream.get_mut().1.set_buffer_limit(Some(gather::MOST));
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
