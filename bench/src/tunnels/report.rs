@@ -13,6 +13,8 @@ use crate::section::{Section, with_unit};
 pub(crate) struct Report {
     size: Size,
     measured: Vec<(Way, Vec<Measures>)>,
+    /// Rounds of upstream's that came to nothing, and why.
+    failures: Vec<String>,
 }
 
 /// One line of the table.
@@ -74,8 +76,16 @@ fn most(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl Report {
-    pub(super) fn new(size: Size, measured: Vec<(Way, Vec<Measures>)>) -> Report {
-        Report { size, measured }
+    pub(super) fn new(
+        size: Size,
+        measured: Vec<(Way, Vec<Measures>)>,
+        failures: Vec<String>,
+    ) -> Report {
+        Report {
+            size,
+            measured,
+            failures,
+        }
     }
 
     /// The table of tunnels.
@@ -85,7 +95,7 @@ impl Report {
         Section {
             key: "tunnels",
             lines,
-            method: vec![self.method()],
+            method: [self.method()].into_iter().chain(self.failed()).collect(),
             bars: rows().iter().filter_map(|row| self.bar(row)).collect(),
             json: self.json(),
         }
@@ -108,7 +118,7 @@ impl Report {
             let routes = self.measured.iter().map(|(way, found)| (way.name(), json!(row.middle(found))));
             json!({"measure": row.name.trim(), "unit": row.unit, "routes": routes.collect::<serde_json::Map<_, _>>()})
         }).collect();
-        json!({"rows": rows, "method": self.method()})
+        json!({"rows": rows, "method": self.method(), "failures": self.failures})
     }
 
     fn header(&self) -> Vec<String> {
@@ -180,6 +190,12 @@ impl Report {
         };
         // Nothing to compare with where upstream's comes to a standstill.
         Some(ratio(row.better, of(true)?, of(false)?)).filter(|ratio| ratio.is_finite())
+    }
+
+    fn failed(&self) -> Option<String> {
+        let failures = self.failures.join("; ");
+        (!failures.is_empty())
+            .then(|| format!("Rounds that failed and were run again: {failures}."))
     }
 
     fn method(&self) -> String {

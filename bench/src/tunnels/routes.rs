@@ -39,6 +39,11 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// Whether what is measured is not ours.
+    pub(super) fn is_upstream(&self) -> bool {
+        matches!(self, Way::Tunnel(Whose::Theirs(_), _))
+    }
+
     pub(super) fn name(&self) -> String {
         match self {
             Way::Loopback => "loopback".into(),
