@@ -24,6 +24,7 @@ mod monitor;
 mod packet;
 mod pieces;
 mod pump;
+mod records;
 pub mod server;
 mod strategies;
 mod tls;

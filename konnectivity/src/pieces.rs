@@ -60,6 +60,22 @@ impl Pieces {
         Poll::Ready(Ok(written))
     }
 
+    /// Hands as many pieces on as one write takes, and is rid of them if all went well.
+    pub(crate) fn drain_slices<E>(
+        &mut self,
+        take: impl FnOnce(&[&[u8]]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut slices = [&[][..]; AT_ONCE];
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = piece;
+            count += piece.len();
+        }
+        take(&slices[..self.pieces.len().min(AT_ONCE)])?;
+        self.advance(count);
+        Ok(())
+    }
+
     fn advance(&mut self, count: usize) {
         self.bytes -= count;
         let mut left = count;

@@ -172,6 +172,8 @@ impl ServerFiles {
         // A tunnel's connection is long: what resuming would save is not worth keeping.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
+        // For `records`.
+        config.enable_secret_extraction = true;
         Ok(config)
     }
 
@@ -239,12 +241,11 @@ impl ClientFiles {
         let offered = self.alpn.iter().map(|name| name.as_bytes().to_vec());
         config.alpn_protocols = offered.chain([b"h2".to_vec()]).collect();
         config.resumption = rustls::client::Resumption::disabled();
+        // For `records`.
+        config.enable_secret_extraction = true;
         Ok(config)
     }
 }
-
-/// What TLS may hold on its way out: a whole batch of the connection above it.
-pub(crate) const OUT_BUFFER: Option<usize> = Some(256 << 10);
 
 /// What a handshake that takes too long is.
 pub(crate) fn too_slow() -> io::Error {

@@ -1,6 +1,5 @@
 //! Moves a connection's bytes.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -10,26 +9,21 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::core::{Core, Role, Tuning};
 use super::stream::{Opener, Shared, Stream, StreamError, lock};
+use super::transport::Transport;
 use crate::pieces::Pieces;
 
 /// What is written at once, and when reading waits for writing.
 const BATCH: usize = 256 << 10;
-/// Reads in a row, before those who wait for what was read get the thread.
-const READS: usize = 4;
+/// What is read in a row, before those who wait for it get the thread.
+const TURN: usize = 64 << 10;
 /// Nobody needs to know more often; gRPC's figure.
 const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a ping may stay unanswered; upstream's figure.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-
-thread_local! {
-    // Connections are many and mostly idle: they read into one buffer per thread.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BATCH].into());
-}
 
 /// One connection; a future that completes when it is over.
 pub(crate) struct Connection<IO> {
@@ -37,6 +31,8 @@ pub(crate) struct Connection<IO> {
     role: Role,
     shared: Shared,
     writing: Pieces,
+    /// What this turn has read.
+    read: usize,
     keepalive: Option<Keepalive>,
 }
 
@@ -47,7 +43,7 @@ struct Keepalive {
     asked: Option<u64>,
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
+impl<IO: Transport> Connection<IO> {
     /// A server's side.
     pub(crate) fn server(io: IO, tuning: Tuning) -> Connection<IO> {
         Connection::new(io, Role::Server, tuning)
@@ -67,6 +63,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             role,
             shared: Arc::new(Mutex::new(Core::new(role, tuning))),
             writing: Pieces::default(),
+            read: 0,
             keepalive: None,
         }
     }
@@ -99,7 +96,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         if self.poll_keepalive(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        for turn in 0.. {
+        self.read = 0;
+        loop {
             let written = self.poll_write(cx)?;
             if self.unused() && written.is_ready() {
                 return Poll::Ready(Ok(()));
@@ -107,7 +105,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             if written.is_pending() && lock(&self.shared).out.len() > BATCH {
                 return Poll::Pending;
             }
-            if turn == READS {
+            if self.read >= TURN {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -141,39 +139,35 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
                 }
                 core.fill(BATCH);
                 self.writing = core.out.take();
-                if self.writing.is_empty() {
-                    drop(core);
-                    return Pin::new(&mut self.io).poll_flush(cx);
-                }
             }
-            ready!(self.writing.poll_write(&mut self.io, cx))?;
+            let nothing = self.writing.is_empty();
+            ready!(self.io.poll_output(&mut self.writing, cx))?;
+            if nothing {
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 
-    // Whether there was something; `false` is the end.
+    // Whether more may come; `false` is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut buffer = ReadBuf::new(scratch);
-            match Pin::new(&mut self.io).poll_read(cx, &mut buffer) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) => {}
-            }
-            let read = buffer.filled();
-            if read.is_empty() {
-                return Poll::Ready(Ok(false));
-            }
-            let mut core = lock(&self.shared);
-            if let Err(fault) = core.feed(read) {
-                core.say_goodbye(&fault);
-                let mut goodbye = core.out.take();
-                drop(core);
-                // The peer may listen or not: the connection ends either way.
-                let _ = goodbye.poll_write(&mut self.io, cx);
-                return Poll::Ready(Err(io::Error::other(fault)));
-            }
-            Poll::Ready(Ok(true))
-        })
+        let mut core = lock(&self.shared);
+        let mut offence = None;
+        let read = self.io.poll_input(cx, &mut |bytes| {
+            self.read += bytes.len();
+            core.feed(bytes).map_err(|fault| {
+                let error = io::Error::other(fault.clone());
+                offence = Some(fault);
+                error
+            })
+        });
+        if let Some(fault) = offence {
+            core.say_goodbye(&fault);
+            let mut goodbye = core.out.take();
+            drop(core);
+            // The peer may listen or not: the connection ends either way.
+            let _ = self.io.poll_output(&mut goodbye, cx);
+        }
+        read
     }
 
     // Whether the peer has been silent for too long.
@@ -212,7 +206,7 @@ impl<IO> Drop for Connection<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
+impl<IO: Transport> Future for Connection<IO> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -223,7 +217,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
 /// Serves a connection and the calls on it, in the caller's task: a call costs no task of its own.
 pub(crate) async fn serve<IO, F, C>(mut connection: Connection<IO>, mut call: F)
 where
-    IO: AsyncRead + AsyncWrite + Unpin,
+    IO: Transport,
     F: FnMut(Stream) -> C,
     C: Future<Output = ()>,
 {
@@ -251,7 +245,7 @@ where
 /// Runs a connection and a future that uses it in one task, until the future is done.
 pub(crate) async fn drive<IO, F>(mut connection: Pin<Box<Connection<IO>>>, user: F)
 where
-    IO: AsyncRead + AsyncWrite + Unpin,
+    IO: Transport,
     F: Future<Output = ()>,
 {
     tokio::pin!(user);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 
 use super::backend::Backend;
 use super::registry::SHUTTING_DOWN;
@@ -15,6 +15,7 @@ use crate::lanes::FIRST_WINDOW;
 use crate::link::{self, lock};
 use crate::listen::{Phases, accept_loop};
 use crate::metrics::Method;
+use crate::records;
 use crate::strategies::Identifiers;
 use crate::tls::Reloading;
 use crate::wire_names::{AGENT_ID, AGENT_IDENTIFIERS, CONNECT, SERVER_COUNT, SERVER_ID, WINDOW};
@@ -38,11 +39,11 @@ impl Port {
             let may_knock = socket
                 .peer_addr()
                 .is_ok_and(|peer| (self.from.0)(peer.ip()));
-            let acceptor = may_knock.then(|| TlsAcceptor::from(self.tls.current()));
+            let tls = may_knock.then(|| self.tls.current());
             let shared = Arc::clone(&shared);
             async move {
-                if let Some(acceptor) = acceptor {
-                    serve(socket, acceptor, shared).await;
+                if let Some(tls) = tls {
+                    serve(socket, tls, shared).await;
                 }
             }
         })
@@ -50,14 +51,13 @@ impl Port {
     }
 }
 
-async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let handshake = acceptor.accept(socket);
-    let mut socket = match tokio::time::timeout(GREETING_TIMEOUT, handshake).await {
+async fn serve(socket: TcpStream, tls: Arc<ServerConfig>, shared: Arc<Shared>) {
+    let handshake = records::accept(socket, tls);
+    let socket = match tokio::time::timeout(GREETING_TIMEOUT, handshake).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(error)) => return refused("agent", &error),
         Err(_) => return refused("agent", &crate::tls::too_slow()),
     };
-    socket.get_mut().1.set_buffer_limit(crate::tls::OUT_BUFFER);
     let connection = Connection::server(socket, TUNING).keepalive(shared.keepalive);
     // Set by a call of this connection, which is polled by the same poll.
     let cut = AtomicBool::new(false);
