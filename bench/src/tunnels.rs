@@ -10,7 +10,7 @@ mod sink;
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use report::Report;

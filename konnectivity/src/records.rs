@@ -7,7 +7,6 @@
 
 mod handshake;
 
-use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,7 +23,7 @@ use rustls::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http2::Transport;
+use crate::http2::{Transport, with_scratch};
 use crate::pieces::Pieces;
 
 pub(crate) use handshake::{accept, connect};
@@ -34,8 +33,6 @@ const HEAD: usize = 5;
 /// The most a record holds, and what sealing may add to it.
 const MAX_PLAIN: usize = 1 << 14;
 const MAX_SEALED: usize = MAX_PLAIN + 2048;
-/// What is read at once.
-const BATCH: usize = 256 << 10;
 /// The longest message after the handshake: a ticket, with the client's certificates in it.
 const MAX_MESSAGE: usize = 64 << 10;
 /// Messages after the handshake (RFC 8446, section 4).
@@ -46,11 +43,6 @@ const UPDATE_REQUESTED: u8 = 1;
 /// An alert's levels.
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
-
-thread_local! {
-    // Connections are many and mostly idle: they read into one buffer per thread.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BATCH].into());
-}
 
 /// A connection whose handshake is done.
 pub(crate) struct Records<IO> {
@@ -331,7 +323,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport for Records<IO> {
             take(&std::mem::take(&mut self.early))?;
             return Poll::Ready(Ok(true));
         }
-        SCRATCH.with_borrow_mut(|scratch| {
+        with_scratch(|scratch| {
             let (held, room) = scratch.split_at_mut(self.held.len());
             let mut buffer = ReadBuf::new(room);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;

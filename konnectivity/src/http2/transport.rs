@@ -13,8 +13,12 @@ use crate::pieces::Pieces;
 const BATCH: usize = 256 << 10;
 
 thread_local! {
-    // Connections are many and mostly idle: they read into one buffer per thread.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BATCH].into());
+}
+
+/// Lends the thread's buffer for one read: connections are many and mostly idle, and hold none of their own.
+pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    SCRATCH.with_borrow_mut(|scratch| read(scratch))
 }
 
 /// Bytes both ways.
@@ -36,7 +40,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport for IO {
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Poll<io::Result<bool>> {
-        SCRATCH.with_borrow_mut(|scratch| {
+        with_scratch(|scratch| {
             let mut buffer = ReadBuf::new(scratch);
             ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
             let read = buffer.filled();

@@ -142,7 +142,7 @@ async fn echo(mut stream: TlsStream<DuplexStream>) {
 
 fn noise(length: usize) -> Vec<u8> {
     (0..length)
-        .map(|i| (i * 2_654_435_761 >> 7) as u8)
+        .map(|i| ((i * 2_654_435_761) >> 7) as u8)
         .collect()
 }
 
