@@ -5,6 +5,7 @@
 //! to whoever else wants to run meanwhile, and does so less and less often where it was in vain.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -54,11 +55,11 @@ pub async fn awake<T>(work: impl Future<Output = T>, time: Duration) -> T {
     tokio::select! {
         biased;
         done = work => done,
-        () = keep(time) => unreachable!("a vigil has no end"),
+        never = keep(time) => match never {},
     }
 }
 
-async fn keep(time: Duration) {
+async fn keep(time: Duration) -> Infallible {
     if time.is_zero() {
         return std::future::pending().await;
     }
