@@ -166,10 +166,10 @@ fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) {
 async fn complain(socket: &mut (impl AsyncWrite + Unpin), side: &mut impl Side) {
     let mut outgoing = Vec::new();
     // Only so long: after an error rustls may not be asked to look at anything the peer has said.
-    while side.has_words() {
-        if let Ok(ConnectionState::EncodeTlsData(data)) = side.process(&mut []).state {
-            encode(data, &mut outgoing);
-        }
+    while side.has_words()
+        && let Ok(ConnectionState::EncodeTlsData(data)) = side.process(&mut []).state
+    {
+        encode(data, &mut outgoing);
     }
     let _ = socket.write_all(&outgoing).await;
 }
