@@ -247,10 +247,16 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         if ready.await.is_err() {
             return;
         }
-        announce_ready(stages, &dir, &state);
-        let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
         let agents = state.konnectivity.is_some();
-        roles::run(dir.clone(), agents, controllers, stopped, rotated).await;
+        // First: whoever reads that it is up may ask for an agent's token at once.
+        let joined = roles::let_nodes_join(&dir, agents).await;
+        announce_ready(stages, &dir, &state);
+        let again = roles::Joining {
+            dir: dir.clone(),
+            agents,
+            joined,
+        };
+        roles::run(again, controllers, stop.subscribe(), rotated.subscribe()).await;
     };
     let (outcome, (), ()) = tokio::join!(served, beside, tunnels);
     door.abort();

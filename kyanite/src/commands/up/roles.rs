@@ -16,19 +16,26 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 /// How long to wait before something that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How the first attempt to let nodes join went, and what another one needs.
+pub(super) struct Joining {
+    pub(super) dir: DataDir,
+    pub(super) agents: bool,
+    pub(super) joined: Result<()>,
+}
+
 /// Runs everything until `stop` is set.
 pub(super) async fn run(
-    dir: DataDir,
-    agents: bool,
+    mut joining: Joining,
     config: Config,
     mut stop: watch::Receiver<bool>,
     rotated: watch::Receiver<()>,
 ) {
     let stopped = stop.clone();
     let join = async {
-        while let Err(failure) = let_nodes_join(&dir, agents).await {
+        while let Err(failure) = &joining.joined {
             tracing::warn!(%failure, "nodes cannot join yet");
             tokio::time::sleep(PAUSE).await;
+            joining.joined = let_nodes_join(&joining.dir, joining.agents).await;
         }
     };
     let until_joined = async {
@@ -40,8 +47,9 @@ pub(super) async fn run(
     tokio::join!(until_joined, run_controllers(config, stopped, rotated));
 }
 
-// Whoever changed or replaced an object meant it: only missing ones are made.
-async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
+/// Makes the objects that nodes, and agents where there are any, need to join. Whoever changed or replaced an object
+/// meant it: only missing ones are made.
+pub(super) async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
     let client = Client::connect(dir).await?;
     let bindings = bootstrap::bindings().map(|binding| (BINDINGS.to_owned(), binding));
     let account = agents.then(tunnels::account);
