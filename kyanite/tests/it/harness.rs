@@ -25,7 +25,7 @@ pub(crate) use person::{Answer, Credentials, Person};
 pub(crate) use program::{Finished, Running};
 pub(crate) use random::Random;
 pub(crate) use raw_tls::RawConnection;
-pub(crate) use server::{KYANITE, Server, ServerOptions, exchange};
+pub(crate) use server::{KYANITE, Server, ServerOptions, client_of, exchange};
 pub(crate) use stand_in::{LOG, StandIn};
 pub(crate) use standalone::{Etcd, Pki, Process, Replica, free_port};
 pub(crate) use wait::{eventually, eventually_async};

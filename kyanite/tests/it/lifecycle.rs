@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Finished, KYANITE, eventually};
+use crate::harness::{Finished, KYANITE, client_of, eventually, exchange};
 
 /// A home directory in which `kyanite` keeps its data; whatever still runs there is stopped when dropped.
 struct Home {
@@ -355,6 +355,23 @@ fn the_server_ends_cleanly_on_sigterm() {
     let log = std::fs::read_to_string(home.path(".kyanite/log")).unwrap();
     assert!(!log.contains("panicked"), "{log}");
     home.up();
+}
+
+#[tokio::test]
+async fn agents_may_have_tokens_once_it_is_up() {
+    const ACCOUNT: &str = "/api/v1/namespaces/kube-system/serviceaccounts/konnectivity-agent";
+    let home = Home::new();
+    home.kyanite("up --port 0 --konnectivity-agent-port 0").ok();
+    // Killed as soon as it has said so, it has made nothing after that; without the port it makes no account.
+    let state = std::fs::read_to_string(home.path(".kyanite/state.json")).unwrap();
+    let pid = serde_json::from_str::<Value>(&state).unwrap()["pid"].to_string();
+    Finished::run(Command::new("kill").args(["-KILL", &pid]), "").ok();
+    home.up();
+    let kubeconfig = kube::config::Kubeconfig::read_from(home.path("kubeconfig")).unwrap();
+    let client = client_of(&kubeconfig).await;
+    let request = http::Request::get(ACCOUNT).body(Vec::new()).unwrap();
+    let (code, body) = exchange(&client, request).await.unwrap();
+    assert_eq!(code, 200, "{body}");
 }
 
 #[test]
