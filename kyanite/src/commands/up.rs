@@ -247,10 +247,12 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         if ready.await.is_err() {
             return;
         }
+        tell_where_it_is(&mut stages, &dir, &state);
         let agents = state.konnectivity.is_some();
-        // First: whoever reads that it is up may ask for an agent's token at once.
+        // Before the last word: whoever reads that it is up may ask for an agent's token at once.
         let joined = roles::let_nodes_join(&dir, agents).await;
-        announce_ready(stages, &dir, &state);
+        stages.done("controllers", "started");
+        stages.finish();
         let again = roles::Joining {
             dir: dir.clone(),
             agents,
@@ -354,14 +356,13 @@ fn write_kubeconfigs(
     })
 }
 
-fn announce_ready(mut stages: Stages, dir: &DataDir, state: &State) {
+// For people, and for other commands.
+fn tell_where_it_is(stages: &mut Stages, dir: &DataDir, state: &State) {
     let context = format!("context `kyanite` in {}", state.kubeconfig.display());
     stages.done("kubeconfig", &context);
     if let Err(failure) = dir.write_state(state) {
         tracing::error!(%failure, "the state of this server cannot be written");
     }
-    stages.done("controllers", "started");
-    stages.finish();
 }
 
 // A `status` that runs at this moment holds the lock for an instant, to see whether it is free.

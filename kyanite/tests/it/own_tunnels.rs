@@ -44,12 +44,16 @@ fn agent_port(server: &Server) -> u16 {
     address.rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
-/// A token of the agents' service account, in a file: there for the asking once the server says that it is up.
+/// A token of the agents' service account, in a file.
 fn token(server: &Server, audience: &str) -> PathBuf {
-    agent_port(server);
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
                          "spec": {"audiences": [audience]}});
-    let made = server.admin().post(TOKEN, &request).ok();
+    let made = eventually("the agents' service account is there", || {
+        let answer = server.admin().post(TOKEN, &request);
+        (answer.code == 201)
+            .then_some(answer.body.clone())
+            .ok_or(format!("{:#}", answer.body))
+    });
     let file = server.home().join("agent-token");
     std::fs::write(&file, made["status"]["token"].as_str().unwrap()).unwrap();
     file
