@@ -172,7 +172,7 @@ impl ServerFiles {
         // A tunnel's connection is long: what resuming would save is not worth keeping.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        // For `records`.
+        // `records` takes the keys over.
         config.enable_secret_extraction = true;
         Ok(config)
     }
@@ -241,7 +241,7 @@ impl ClientFiles {
         let offered = self.alpn.iter().map(|name| name.as_bytes().to_vec());
         config.alpn_protocols = offered.chain([b"h2".to_vec()]).collect();
         config.resumption = rustls::client::Resumption::disabled();
-        // For `records`.
+        // `records` takes the keys over.
         config.enable_secret_extraction = true;
         Ok(config)
     }

@@ -140,6 +140,21 @@ async fn echo(mut stream: TlsStream<DuplexStream>) {
     }
 }
 
+// What comes back from an echo, and the state our side ends in.
+async fn echoed(
+    mut ours: Tunnel,
+    theirs: TlsStream<DuplexStream>,
+    sent: &[u8],
+    cut: usize,
+) -> (Vec<u8>, Session) {
+    let talk = async {
+        let came = exchange(&mut ours, sent, cut).await.unwrap();
+        // Without its socket, which is the echo's end.
+        (came, ours.session)
+    };
+    tokio::join!(talk, echo(theirs)).0
+}
+
 fn noise(length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| ((i * 2_654_435_761) >> 7) as u8)
@@ -162,25 +177,11 @@ async fn rustls_understands_every_suite_in_both_roles_whatever_is_cut_where() {
     for suite in suites() {
         let ends = ends(vec![suite]);
         for (width, cut) in [(1_501, 50_000), (1 << 20, 3_001), (40_000, 200_000)] {
-            let (mut ours, theirs) = ends.with_their_server(width).await;
-            let (came, ()) = tokio::join!(
-                async {
-                    let came = exchange(&mut ours, &sent, cut).await.unwrap();
-                    drop(ours);
-                    came
-                },
-                echo(theirs)
-            );
+            let (ours, theirs) = ends.with_their_server(width).await;
+            let (came, _) = echoed(ours, theirs, &sent, cut).await;
             assert!(came == sent, "{suite:?}, as a client, {width}, {cut}");
-            let (mut ours, theirs) = ends.with_their_client(width).await;
-            let (came, ()) = tokio::join!(
-                async {
-                    let came = exchange(&mut ours, &sent, cut).await.unwrap();
-                    drop(ours);
-                    came
-                },
-                echo(theirs)
-            );
+            let (ours, theirs) = ends.with_their_client(width).await;
+            let (came, _) = echoed(ours, theirs, &sent, cut).await;
             assert!(came == sent, "{suite:?}, as a server, {width}, {cut}");
         }
     }
@@ -252,16 +253,9 @@ fn soon_used_up() -> SupportedCipherSuite {
 #[tokio::test]
 async fn keys_are_renewed_before_they_have_sealed_too_much() {
     let sent = noise(1_000_000);
-    let (mut ours, theirs) = ends(vec![soon_used_up()]).with_their_server(1 << 20).await;
-    let (came, ()) = tokio::join!(
-        async {
-            let came = exchange(&mut ours, &sent, 200_000).await.unwrap();
-            assert!(ours.session.sealed < 6 && ours.session.opened < 6);
-            drop(ours);
-            came
-        },
-        echo(theirs)
-    );
+    let (ours, theirs) = ends(vec![soon_used_up()]).with_their_server(1 << 20).await;
+    let (came, session) = echoed(ours, theirs, &sent, 200_000).await;
+    assert!(session.sealed < 6 && session.opened < 6);
     assert!(came == sent);
 }
 
