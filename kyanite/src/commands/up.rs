@@ -249,16 +249,12 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         }
         tell_where_it_is(&mut stages, &dir, &state);
         let agents = state.konnectivity.is_some();
-        // Before the last word: whoever reads that it is up may ask for an agent's token at once.
-        let joined = roles::let_nodes_join(&dir, agents).await;
-        stages.done("controllers", "started");
-        stages.finish();
-        let again = roles::Joining {
-            dir: dir.clone(),
-            agents,
-            joined,
+        let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
+        let begun = || {
+            stages.done("controllers", "started");
+            stages.finish();
         };
-        roles::run(again, controllers, stop.subscribe(), rotated.subscribe()).await;
+        roles::run(dir.clone(), agents, begun, controllers, stopped, rotated).await;
     };
     let (outcome, (), ()) = tokio::join!(served, beside, tunnels);
     door.abort();

@@ -16,26 +16,24 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 /// How long to wait before something that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How the first attempt to let nodes join went, and what another one needs.
-pub(super) struct Joining {
-    pub(super) dir: DataDir,
-    pub(super) agents: bool,
-    pub(super) joined: Result<()>,
-}
-
-/// Runs everything until `stop` is set.
+/// Runs everything until `stop` is set. Says when it has begun: whoever hears that may ask for an agent's token at once,
+/// so it is after a first attempt to let nodes join.
 pub(super) async fn run(
-    mut joining: Joining,
+    dir: DataDir,
+    agents: bool,
+    begun: impl FnOnce(),
     config: Config,
     mut stop: watch::Receiver<bool>,
     rotated: watch::Receiver<()>,
 ) {
     let stopped = stop.clone();
+    let mut joined = let_nodes_join(&dir, agents).await;
+    begun();
     let join = async {
-        while let Err(failure) = &joining.joined {
+        while let Err(failure) = joined {
             tracing::warn!(%failure, "nodes cannot join yet");
             tokio::time::sleep(PAUSE).await;
-            joining.joined = let_nodes_join(&joining.dir, joining.agents).await;
+            joined = let_nodes_join(&dir, agents).await;
         }
     };
     let until_joined = async {
@@ -47,9 +45,8 @@ pub(super) async fn run(
     tokio::join!(until_joined, run_controllers(config, stopped, rotated));
 }
 
-/// Makes the objects that nodes, and agents where there are any, need to join. Whoever changed or replaced an object
-/// meant it: only missing ones are made.
-pub(super) async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
+// Whoever changed or replaced an object meant it: only missing ones are made.
+async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
     let client = Client::connect(dir).await?;
     let bindings = bootstrap::bindings().map(|binding| (BINDINGS.to_owned(), binding));
     let account = agents.then(tunnels::account);
