@@ -303,7 +303,7 @@ pub(crate) struct TokenCreate {
     #[arg(long, default_value = "24h", value_parser = duration_or_zero, value_name = "DURATION")]
     pub(crate) ttl: std::time::Duration,
     /// Groups its users get besides system:bootstrappers; each starts with `system:bootstrappers:`
-    #[arg(long, value_delimiter = ',', default_value = crate::bootstrap::NODE_GROUP, value_name = "GROUPS")]
+    #[arg(long, value_delimiter = ',', default_value = crate::join_tokens::NODE_GROUP, value_name = "GROUPS")]
     pub(crate) groups: Vec<String>,
     /// What it is for
     #[arg(long, default_value = "", value_name = "TEXT")]

@@ -1,12 +1,12 @@
 //! `kyanite`: every role in one binary.
 
 mod admin;
-mod bootstrap;
 mod cli;
 mod client;
 mod commands;
 mod datadir;
 mod exit;
+mod join_tokens;
 mod kubeconfig;
 mod logging;
 mod pki;

@@ -66,7 +66,7 @@ pub(crate) enum NodeController {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ConfigFile {
     /// The node configuration; `-` for standard input
-    #[arg(value_name = "FILE", default_value = bootstrap::custom_data::CONFIG_PATH)]
+    #[arg(value_name = "FILE", default_value = node_controller::custom_data::CONFIG_PATH)]
     pub(crate) file: PathBuf,
 }
 

@@ -6,13 +6,13 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bootstrap::config::{self, Configuration, Notice, REDACTED};
-use bootstrap::custom_data::{self, CSE_COMMAND};
-use bootstrap::environment::containerd::Layout;
-use bootstrap::environment::gpu::DriverImages;
-use bootstrap::environment::{self, Host};
-use bootstrap::validate::{self, Problem, Severity};
-use bootstrap::{codes, config::Unusable};
+use node_controller::config::{self, Configuration, Notice, REDACTED};
+use node_controller::custom_data::{self, CSE_COMMAND};
+use node_controller::environment::containerd::Layout;
+use node_controller::environment::gpu::DriverImages;
+use node_controller::environment::{self, Host};
+use node_controller::validate::{self, Problem, Severity};
+use node_controller::{codes, config::Unusable};
 use serde_json::json;
 
 use crate::cli::node_controller::{CustomData, Env, Form, NodeController, Scripts};

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::bootstrap::{self, Token};
 use crate::cli::{Place, TokenCommand, TokenCreate};
 use crate::client::Client;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
+use crate::join_tokens::{self, Token};
 use crate::kubeconfig;
 use crate::pki::{Authority, Pki};
 use crate::printer::{Printer, table};
@@ -23,7 +23,7 @@ pub(super) async fn run(command: TokenCommand, printer: &Printer) -> Result<()> 
 }
 
 async fn make(create: &TokenCreate, printer: &Printer) -> Result<()> {
-    if let Some(bad) = create.groups.iter().find(|g| !bootstrap::is_group(g)) {
+    if let Some(bad) = create.groups.iter().find(|g| !join_tokens::is_group(g)) {
         return Err(Failure::new(
             Code::Usage,
             format!("`{bad}` is not a group that a bootstrap token can have"),
@@ -33,7 +33,7 @@ async fn make(create: &TokenCreate, printer: &Printer) -> Result<()> {
     let dir = DataDir::find(&create.place)?;
     let client = Client::of_running(&dir).await?;
     let token = Token::random(&mut rand::rng());
-    let expires = bootstrap::expiry(jiff::Timestamp::now(), create.ttl);
+    let expires = join_tokens::expiry(jiff::Timestamp::now(), create.ttl);
     let secret = token.to_secret(&create.groups, &create.description, expires);
     client.create(SECRETS, &secret).await?;
     let config = joining_kubeconfig(&dir, &token)?;
@@ -60,7 +60,10 @@ fn joining_kubeconfig(dir: &DataDir, token: &Token) -> Result<Value> {
 
 async fn list(place: &Place, printer: &Printer) -> Result<()> {
     let client = Client::of_running(&DataDir::find(place)?).await?;
-    let path = format!("{SECRETS}?fieldSelector=type%3D{}", bootstrap::SECRET_TYPE);
+    let path = format!(
+        "{SECRETS}?fieldSelector=type%3D{}",
+        join_tokens::SECRET_TYPE
+    );
     let found = client.get(&path).await?;
     let tokens: Vec<Value> = found["items"]
         .as_array()
@@ -94,13 +97,13 @@ fn shown(secret: &Value) -> Value {
 }
 
 async fn delete(place: &Place, token: &str, printer: &Printer) -> Result<()> {
-    let Some(id) = bootstrap::id_of(token) else {
+    let Some(id) = join_tokens::id_of(token) else {
         // What was typed may be most of a credential.
         return Err(Failure::new(Code::Usage, "that is no token id")
             .hint("an id has six characters of a-z and 0-9; `kyanite token list` shows them"));
     };
     let client = Client::of_running(&DataDir::find(place)?).await?;
-    let path = format!("{SECRETS}/{}", bootstrap::secret_name(id));
+    let path = format!("{SECRETS}/{}", join_tokens::secret_name(id));
     client.delete(&path).await?;
     printer.result(&format!("token {id} is gone"), &json!({"deleted": id}));
     Ok(())

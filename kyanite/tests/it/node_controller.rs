@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::harness::{Finished, KYANITE};
 
-const GOOD: &str = include_str!("../../../bootstrap/tests/golden/least.json");
-const BAD: &str = include_str!("../../../bootstrap/tests/golden/every-rule-broken.json");
+const GOOD: &str = include_str!("../../../node/node-controller/tests/golden/least.json");
+const BAD: &str = include_str!("../../../node/node-controller/tests/golden/every-rule-broken.json");
 
 fn kyanite(words: &[&str], stdin: &str) -> Finished {
     Finished::run(Command::new(KYANITE).args(words), stdin)

@@ -2,7 +2,7 @@
 //! systemd, and our API server. Needs root and upstream's programs; skipped, loudly, without.
 
 mod commands;
-#[path = "../../../machines/tests/it/image.rs"]
+#[path = "../../../cloud/machines/tests/it/image.rs"]
 mod image;
 mod provision;
 mod site;

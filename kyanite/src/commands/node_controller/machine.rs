@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bootstrap::config::Configuration;
-use bootstrap::controller::{
+use node_controller::config::Configuration;
+use node_controller::controller::{
     self, Log, Patience, Progress, Provision, RunState, Script, StepProgress, paths,
 };
-use bootstrap::engine::{self, Difference, Engine, Plan, Reason, Stop};
-use bootstrap::host::{Host, RealHost, SimulatedHost};
-use bootstrap::steps::steps;
+use node_controller::engine::{self, Difference, Engine, Plan, Reason, Stop};
+use node_controller::host::{Host, RealHost, SimulatedHost};
+use node_controller::steps::steps;
 use serde_json::json;
 
 use crate::cli::node_controller as flags;

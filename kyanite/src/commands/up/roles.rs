@@ -6,10 +6,10 @@ use controllers::{Config, Connection, KeyPairFiles, Selection};
 use tokio::sync::watch;
 
 use super::tunnels;
-use crate::bootstrap;
 use crate::client::Client;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
+use crate::join_tokens;
 use crate::pki::{Authority, Pki};
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -48,7 +48,7 @@ pub(super) async fn run(
 // Whoever changed or replaced an object meant it: only missing ones are made.
 async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
     let client = Client::connect(dir).await?;
-    let bindings = bootstrap::bindings().map(|binding| (BINDINGS.to_owned(), binding));
+    let bindings = join_tokens::bindings().map(|binding| (BINDINGS.to_owned(), binding));
     let account = agents.then(tunnels::account);
     for (collection, object) in bindings.chain(account) {
         match client.create(&collection, &object).await {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use bootstrap::engine::{Reason, Stop};
-use bootstrap::host::{Command, CommandError, Finished, Host as _, RealHost};
+use node_controller::engine::{Reason, Stop};
+use node_controller::host::{Command, CommandError, Finished, Host as _, RealHost};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 
 fn shell(script: &str) -> Command {

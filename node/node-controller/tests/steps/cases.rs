@@ -1,7 +1,7 @@
 //! Configurations: a base that a real producer would send, and what each case changes in it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bootstrap::config::Configuration;
+use node_controller::config::Configuration;
 use serde_json::{Value, json};
 
 use crate::machines::{Image, configuration};

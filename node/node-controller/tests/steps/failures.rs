@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bootstrap::host::{
+use node_controller::host::{
     Answer, Fault, Files, Finished, Host as _, NetworkError, SimulatedHost, UnitRecord,
 };
 use serde_json::json;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bootstrap::config::{self, Configuration};
-use bootstrap::engine::{Engine, Event, Report, Stop, Watcher};
-use bootstrap::host::{Answer, Command, Files, Finished, Owner, SimulatedHost, UnitRecord};
-use bootstrap::steps::steps;
+use node_controller::config::{self, Configuration};
+use node_controller::engine::{Engine, Event, Report, Stop, Watcher};
+use node_controller::host::{Answer, Command, Files, Finished, Owner, SimulatedHost, UnitRecord};
+use node_controller::steps::steps;
 use tempfile::TempDir;
 
 /// Where the engine keeps its journal.

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use bootstrap::engine::Outcome;
-use bootstrap::steps::steps;
+use node_controller::engine::Outcome;
+use node_controller::steps::steps;
 
 use crate::cases::{CASES, Case};
 use crate::machines::{Image, Machine, STATE, engine, provision};

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bootstrap::config::{self, Configuration};
-use bootstrap::custom_data::{Form, custom_data, marshal};
-use bootstrap::environment::containerd::Layout;
-use bootstrap::environment::gpu::DriverImages;
-use bootstrap::environment::{Host, variables};
-use bootstrap::validate::validate;
+use node_controller::config::{self, Configuration};
+use node_controller::custom_data::{Form, custom_data, marshal};
+use node_controller::environment::containerd::Layout;
+use node_controller::environment::gpu::DriverImages;
+use node_controller::environment::{Host, variables};
+use node_controller::validate::validate;
 
 const COMPONENTS: &str = r#"{"GPUContainerImages": [
     {"downloadURL": "mcr.microsoft.com/aks/aks-gpu-cuda-lts:*", "gpuVersion": {"latestVersion": "580.1-20260101"}},

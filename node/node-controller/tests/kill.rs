@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use bootstrap::engine::{Change, Check, Engine, Event, Report, Scene, Step, Stop, Watcher};
-use bootstrap::host::{self, Entry, Fault, Host as _, SimulatedHost};
+use node_controller::engine::{Change, Check, Engine, Event, Report, Scene, Step, Stop, Watcher};
+use node_controller::host::{self, Entry, Fault, Host as _, SimulatedHost};
 
 /// Set for the child only: where its machine is, and at which point it dies.
 const ROOT: &str = "KILL_TEST_ROOT";

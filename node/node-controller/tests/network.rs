@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bootstrap::engine::{Failure, Stop};
-use bootstrap::host::{Host as _, NetworkError, RealHost, Request, Response};
+use node_controller::engine::{Failure, Stop};
+use node_controller::host::{Host as _, NetworkError, RealHost, Request, Response};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 

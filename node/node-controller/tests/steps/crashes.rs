@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bootstrap::host::{Entry, Fault};
-use bootstrap::steps::steps;
+use node_controller::host::{Entry, Fault};
+use node_controller::steps::steps;
 
 use crate::cases::{CASES, Case};
 use crate::machines::{Image, Machine, STATE, engine};
