@@ -8,15 +8,16 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
-use crate::actor::{Actor, is_outdated};
+use crate::Manager;
 use crate::bootstrap_token::for_signing;
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
-use crate::worker::Synced;
+use crate::watched::BootstrapToken;
+use client_runtime::Synced;
+use client_runtime::{Actor, is_outdated};
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
 
 const ACCOUNT: &str = "bootstrap-signer";
 const NAMESPACE: &str = "kube-public";
@@ -26,7 +27,7 @@ const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let tokens = manager.bootstrap_tokens();
+    let tokens = manager.shared::<BootstrapToken>();
     let fields = format!("metadata.name={NAME}");
     let maps = manager.watch(
         Api::namespaced(manager.client(), NAMESPACE),
@@ -48,13 +49,14 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     );
 }
 
-async fn sync(tokens: Cache<Secret>, maps: Cache<ConfigMap>, actor: Actor) -> Synced {
+async fn sync(tokens: Cache<BootstrapToken>, maps: Cache<ConfigMap>, actor: Actor) -> Synced {
     let Some(map) = maps.get(&ObjectKey::new(NAMESPACE, NAME)) else {
         return Ok(End::Done);
     };
-    let tokens: Vec<Arc<Secret>> = tokens.all().into_iter().map(|(_, secret)| secret).collect();
+    let tokens = tokens.all();
     let now = Timestamp::now();
-    let living = tokens.iter().filter_map(|secret| for_signing(secret, now));
+    let secrets = tokens.iter().map(|(_, token)| &token.0);
+    let living = secrets.filter_map(|secret| for_signing(secret, now));
     let Some(data) = signed(map.data.as_ref(), living) else {
         return Ok(End::Done);
     };

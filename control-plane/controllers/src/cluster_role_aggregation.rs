@@ -7,11 +7,11 @@ use kube::Api;
 use kube_kit::selector::LabelSelector;
 use serde_json::json;
 
-use crate::actor::Actor;
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
-use crate::worker::{SyncError, Synced};
+use crate::Manager;
+use client_runtime::Actor;
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 const ACCOUNT: &str = "clusterrole-aggregation-controller";
 

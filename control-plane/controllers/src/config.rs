@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use client_runtime::{Connection, KeyPairFiles, LeaderElection};
+
 use crate::selection::Selection;
 
 /// How the manager runs. Key material is named by file and read when it is used, so that a rotated
@@ -40,62 +42,6 @@ impl Config {
             selection: Selection::everything(),
             own_identities: true,
             leader_election: None,
-        }
-    }
-}
-
-/// How the API server is reached.
-#[derive(Debug, Clone)]
-pub enum Connection {
-    /// As a kubeconfig's current context says.
-    Kubeconfig(PathBuf),
-    /// By address, with a client certificate.
-    Certificate {
-        /// `https://host:port`.
-        server: String,
-        /// The CA of the server's certificate, PEM.
-        ca: PathBuf,
-        /// The client certificate and its key, PEM.
-        client: KeyPairFiles,
-    },
-}
-
-/// A certificate and its key on disk, PEM.
-#[derive(Debug, Clone)]
-pub struct KeyPairFiles {
-    /// The certificate.
-    pub cert: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-}
-
-/// How the managers of a cluster agree on one of them.
-#[derive(Debug, Clone)]
-pub struct LeaderElection {
-    /// Who we are among the candidates; unique.
-    pub identity: String,
-    /// Namespace of the Lease.
-    pub namespace: String,
-    /// Name of the Lease.
-    pub name: String,
-    /// How long a leader that stopped renewing is still believed.
-    pub lease_duration: Duration,
-    /// How long the leader tries to renew before it gives up.
-    pub renew_deadline: Duration,
-    /// How often a candidate tries.
-    pub retry_period: Duration,
-}
-
-impl LeaderElection {
-    /// Upstream's names and periods.
-    pub fn new(identity: String) -> LeaderElection {
-        LeaderElection {
-            identity,
-            namespace: "kube-system".into(),
-            name: "kube-controller-manager".into(),
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
         }
     }
 }

@@ -10,14 +10,15 @@ use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition,
 };
 
-use crate::actor::Actor;
-use crate::cache::{Cache, ObjectKey};
+use crate::Manager;
 use crate::csr::request::Request;
 use crate::csr::signers::{Signer, check_kubelet_client};
 use crate::csr::{self, ACCOUNT};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
-use crate::worker::{SyncError, Synced};
+use client_runtime::Actor;
+use client_runtime::enqueue_changes;
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 /// A kind of request that may be approved, and what its sender must be allowed to create for that.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ const FIRST: Recognised = Recognised {
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let requests = manager.requests();
+    let requests = manager.whole::<CertificateSigningRequest>();
     let queue = Arc::new(Queue::new());
     enqueue_changes(&requests, &queue);
     let actor = manager.act_as(ACCOUNT);

@@ -10,19 +10,20 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::actor::Actor;
-use crate::cache::{Cache, ObjectKey};
+use crate::Manager;
 use crate::csr::{self, ACCOUNT};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
-use crate::worker::Synced;
+use client_runtime::Actor;
+use client_runtime::Synced;
+use client_runtime::enqueue_changes;
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
 
 const DECIDED: Duration = Duration::from_secs(3600);
 const PENDING: Duration = Duration::from_secs(24 * 3600);
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let requests = manager.requests();
+    let requests = manager.whole::<CertificateSigningRequest>();
     let queue = Arc::new(Queue::new());
     enqueue_changes(&requests, &queue);
     let actor = manager.act_as(ACCOUNT);

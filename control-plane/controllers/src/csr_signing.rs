@@ -10,16 +10,17 @@ use k8s_openapi::api::certificates::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::actor::Actor;
-use crate::cache::{Cache, ObjectKey};
-use crate::config::{Config, KeyPairFiles};
+use crate::Manager;
 use crate::csr::authority::Authority;
 use crate::csr::request::Request;
 use crate::csr::signers::Signer;
 use crate::csr::{self, ACCOUNT};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
-use crate::worker::{SyncError, Synced};
+use crate::{Config, KeyPairFiles};
+use client_runtime::Actor;
+use client_runtime::enqueue_changes;
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 /// Starts the controller; without an authority there is nothing to do, as upstream.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
@@ -31,7 +32,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         );
         return;
     }
-    let requests = manager.requests();
+    let requests = manager.whole::<CertificateSigningRequest>();
     let queue = Arc::new(Queue::new());
     enqueue_changes(&requests, &queue);
     let actor = manager.act_as(ACCOUNT);

@@ -5,25 +5,19 @@
 //! ```
 //!
 //! Each controller is one module: a pure decision about what should be written, and a thin shell
-//! around it. They share the watches of [`manager`], and each acts as a service account of its own.
+//! around it. They share watches, and each acts as a service account of its own.
 
-mod actor;
 mod bootstrap_signer;
 mod bootstrap_token;
-mod cache;
 mod cluster_role_aggregation;
 mod config;
-mod connect;
 mod csr;
 mod csr_approving;
 mod csr_cleaner;
 mod csr_signing;
 mod der;
-mod leader_election;
-mod manager;
 mod namespace;
 mod protection;
-mod queue;
 mod resource_quota;
 mod root_ca_publisher;
 mod selection;
@@ -31,16 +25,14 @@ mod service_account;
 mod service_account_token;
 mod token_cleaner;
 mod watched;
-mod worker;
 
-use std::path::Path;
 use std::sync::Arc;
 
-pub use config::{Config, Connection, KeyPairFiles, LeaderElection};
-pub use selection::Selection;
+use client_runtime::Runtime;
 
-use actor::Actor;
-use manager::Manager;
+pub use client_runtime::{Connection, Error, KeyPairFiles, LeaderElection};
+pub use config::Config;
+pub use selection::Selection;
 
 /// One controller: its name, the name it had before, and how it starts.
 struct Controller {
@@ -94,73 +86,22 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     CONTROLLERS.iter().map(|controller| controller.name)
 }
 
-/// Why the manager could not run, or cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file that was named is of no use.
-    #[error("cannot {action} `{path}`: {cause}")]
-    File {
-        /// What was to be done with it.
-        action: &'static str,
-        /// Which file.
-        path: String,
-        /// Why not.
-        cause: String,
-    },
-    /// The API server cannot be reached the way it was described.
-    #[error("cannot connect to the API server as `{place}` says: {cause}")]
-    Connection {
-        /// The kubeconfig or address.
-        place: String,
-        /// Why not.
-        cause: String,
-    },
-    /// Another manager leads now.
-    #[error("leader election lost: another controller manager may lead now")]
-    LeaseLost,
-    /// A part of the manager ended that must not.
-    #[error("the controller manager is broken: {0}")]
-    Broken(String),
-}
+/// Who we are to the API server; field managers are called after it.
+const AGENT: &str = "kube-controller-manager/kyanite";
 
-impl Error {
-    fn file(action: &'static str, path: &Path, cause: &dyn std::fmt::Display) -> Error {
-        Error::File {
-            action,
-            path: path.display().to_string(),
-            cause: cause.to_string(),
-        }
-    }
-}
+/// The manager while its controllers are being started.
+type Manager = Runtime<Config>;
 
 /// Runs the chosen controllers until `shutdown` completes; with an election, while this manager leads.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     let config = Arc::new(config);
-    let (client, bare) = connect::clients(&config.connection).await?;
-    let actor = Actor::of_client(client.clone());
-    let mut shutdown = std::pin::pin!(shutdown);
-    let mut seat = None;
-    if let Some(election) = &config.leader_election {
-        seat = tokio::select! {
-            () = &mut shutdown => return Ok(()),
-            won = leader_election::acquire(&actor, election) => Some(won),
-        };
-    }
-    let manager = assemble(&config, client, bare);
-    let outcome = tokio::select! {
-        () = &mut shutdown => Ok(()),
-        broken = manager.run() => Err(broken),
-        lost = keep_leading(&actor, seat.as_mut()) => Err(lost),
-    };
-    // What still ran has been dropped: nobody acts on our behalf when the next one starts.
-    if let (Ok(()), Some(seat)) = (&outcome, seat.as_mut()) {
-        leader_election::release(&actor, seat).await;
-    }
-    outcome
+    let start = |client, bare| assemble(&config, client, bare);
+    let election = config.leader_election.as_ref();
+    client_runtime::lead(&config.connection, AGENT, election, start, shutdown).await
 }
 
 fn assemble(config: &Arc<Config>, client: kube::Client, bare: kube::Client) -> Manager {
-    let mut manager = Manager::new(Arc::clone(config), client, bare);
+    let mut manager = Runtime::new(Arc::clone(config), client, bare, config.own_identities);
     for controller in CONTROLLERS {
         if config.selection.includes(&controller) {
             (controller.start)(&mut manager, controller.name);
@@ -168,11 +109,4 @@ fn assemble(config: &Arc<Config>, client: kube::Client, bare: kube::Client) -> M
         }
     }
     manager
-}
-
-async fn keep_leading(actor: &Actor, seat: Option<&mut leader_election::Seat>) -> Error {
-    match seat {
-        Some(seat) => leader_election::hold(actor, seat).await,
-        None => std::future::pending().await,
-    }
 }

@@ -14,12 +14,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
-use crate::actor::{Actor, Answer, is_outdated, path_of};
-use crate::cache::Change;
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::NamespaceState;
-use crate::worker::{SyncError, Synced};
+use client_runtime::Change;
+use client_runtime::{Actor, Answer, is_outdated, path_of};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 use emptying::Outcome;
 
 const ACCOUNT: &str = "namespace-controller";
@@ -33,7 +33,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(200);
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let namespaces = manager.namespaces();
+    let namespaces = manager.shared::<NamespaceState>();
     let queue = Arc::new(Queue::new());
     let noticed = Arc::clone(&queue);
     namespaces.on_change(move |change| {
@@ -156,7 +156,7 @@ fn pause(estimate: u64, age: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::ObjectKey;
+    use client_runtime::ObjectKey;
 
     #[test]
     fn only_a_deletion_is_news() {

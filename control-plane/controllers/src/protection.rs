@@ -10,10 +10,10 @@ pub(crate) mod volumes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::actor::{Actor, Object, is_outdated, path_of};
-use crate::cache::ObjectKey;
-use crate::queue::End;
-use crate::worker::Synced;
+use client_runtime::End;
+use client_runtime::ObjectKey;
+use client_runtime::Synced;
+use client_runtime::{Actor, Object, is_outdated, path_of};
 
 /// What holds a persistent volume claim.
 pub(crate) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";

@@ -15,11 +15,11 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use policy::quota::{self, GroupResource};
 use serde_json::Value;
 
-use crate::actor::{Actor, is, is_outdated};
-use crate::cache::ObjectKey;
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
-use crate::worker::{SyncError, Synced};
+use crate::Manager;
+use client_runtime::ObjectKey;
+use client_runtime::{Actor, is, is_outdated};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 const ACCOUNT: &str = "resourcequota-controller";
 /// Upstream's `--concurrent-resource-quota-syncs`.

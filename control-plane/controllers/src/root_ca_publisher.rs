@@ -8,12 +8,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
-use crate::actor::{Actor, is_namespace_ending, is_outdated};
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::NamespaceState;
-use crate::worker::{SyncError, Synced};
+use client_runtime::{Actor, is_namespace_ending, is_outdated};
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 const ACCOUNT: &str = "root-ca-cert-publisher";
 const NAME: &str = "kube-root-ca.crt";
@@ -53,7 +53,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         tracing::warn!(controller = name, "no root CA file: nothing is published");
         return;
     };
-    let namespaces = manager.namespaces();
+    let namespaces = manager.shared::<NamespaceState>();
     let fields = format!("metadata.name={NAME}");
     let maps = manager.watch(Api::all(manager.client()), &fields, |map: ConfigMap| {
         Published::of(&map)

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use http::StatusCode;
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use crate::actor::{Actor, is, is_namespace_ending};
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::{AccountState, NamespaceState};
-use crate::worker::{SyncError, Synced};
+use client_runtime::{Actor, is, is_namespace_ending};
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 const ACCOUNT: &str = "service-account-controller";
 const DEFAULT: &str = "default";
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let (namespaces, accounts) = (manager.namespaces(), manager.accounts());
+    let (namespaces, accounts) = (
+        manager.shared::<NamespaceState>(),
+        manager.shared::<AccountState>(),
+    );
     let queue = Arc::new(Queue::new());
     let noticed = Arc::clone(&queue);
     namespaces.on_change(move |change| noticed.add(change.key.name.clone()));

@@ -12,12 +12,12 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 
-use crate::actor::{Actor, is_outdated};
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::Manager;
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::AccountState;
-use crate::worker::{SyncError, Synced};
+use client_runtime::{Actor, is_outdated};
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
+use client_runtime::{SyncError, Synced};
 
 const NAME_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
@@ -66,7 +66,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         );
         return;
     };
-    let accounts = manager.accounts();
+    let accounts = manager.shared::<AccountState>();
     let fields = "type=kubernetes.io/service-account-token";
     let keep = |secret: Secret| Holder::of(&secret);
     let secrets = manager.watch(Api::all(manager.client()), fields, keep);

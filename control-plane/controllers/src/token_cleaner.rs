@@ -6,18 +6,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 
-use crate::actor::Actor;
+use crate::Manager;
 use crate::bootstrap_token::Ending;
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
-use crate::worker::Synced;
+use crate::watched::BootstrapToken;
+use client_runtime::Actor;
+use client_runtime::Synced;
+use client_runtime::enqueue_changes;
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
 
 const ACCOUNT: &str = "token-cleaner";
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let tokens = manager.bootstrap_tokens();
+    let tokens = manager.shared::<BootstrapToken>();
     let queue = Arc::new(Queue::new());
     enqueue_changes(&tokens, &queue);
     let actor = manager.act_as(ACCOUNT);
@@ -26,15 +28,15 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     });
 }
 
-async fn sync(tokens: Cache<Secret>, actor: Actor, key: ObjectKey) -> Synced {
-    let Some(secret) = tokens.get(&key) else {
+async fn sync(tokens: Cache<BootstrapToken>, actor: Actor, key: ObjectKey) -> Synced {
+    let Some(token) = tokens.get(&key) else {
         return Ok(End::Done);
     };
-    match left(Ending::of(&secret), Timestamp::now()) {
+    match left(Ending::of(&token.0), Timestamp::now()) {
         None => Ok(End::Done),
         Some(left) if !left.is_zero() => Ok(End::After(left)),
         Some(_) => {
-            let uid = secret.metadata.uid.as_deref();
+            let uid = token.0.metadata.uid.as_deref();
             actor
                 .delete::<Secret>(&key.namespace, &key.name, uid)
                 .await?;

@@ -2,11 +2,70 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use client_runtime::{Cache, Runtime, Watched};
+use k8s_openapi::api::core::v1::{
+    Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use serde::Serialize;
 
 use crate::protection::Guarded;
+
+impl Watched for NamespaceState {
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self> {
+        let keep = |namespace: Namespace| NamespaceState {
+            active: namespace.status.and_then(|s| s.phase).as_deref() == Some("Active"),
+            deleting: namespace.metadata.deletion_timestamp.is_some(),
+        };
+        runtime.watch(Api::all(runtime.client()), "", keep)
+    }
+}
+
+impl Watched for AccountState {
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self> {
+        let all: Api<ServiceAccount> = Api::all(runtime.client());
+        runtime.watch_metadata(None, all, |meta| AccountState {
+            uid: meta.uid.unwrap_or_default(),
+        })
+    }
+}
+
+impl Watched for PodState {
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self> {
+        let need = runtime.need::<PodState>();
+        let all = Api::all(runtime.client());
+        runtime.watch_when(Some(need), all, "", |pod: Pod| PodState::of(&pod))
+    }
+}
+
+impl Watched for ClaimState {
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self> {
+        let keep = |claim: PersistentVolumeClaim| ClaimState::of(&claim);
+        runtime.watch(Api::all(runtime.client()), "", keep)
+    }
+}
+
+impl Watched for VolumeState {
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self> {
+        let keep = |volume: PersistentVolume| VolumeState::of(&volume);
+        runtime.watch(Api::all(runtime.client()), "", keep)
+    }
+}
+
+/// A secret of kube-system that holds a bootstrap token.
+pub(crate) struct BootstrapToken(pub(crate) Secret);
+
+impl Watched for BootstrapToken {
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self> {
+        let system = Api::namespaced(runtime.client(), "kube-system");
+        let fields = "type=bootstrap.kubernetes.io/token";
+        runtime.watch(system, fields, |mut secret: Secret| {
+            secret.metadata.managed_fields = None;
+            BootstrapToken(secret)
+        })
+    }
+}
 
 /// What is kept of a namespace.
 #[derive(Debug)]

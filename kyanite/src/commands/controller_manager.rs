@@ -55,7 +55,7 @@ fn election(flags: &ControllerManager) -> Result<LeaderElection> {
         lease_duration: flags.leader_elect_lease_duration,
         renew_deadline: flags.leader_elect_renew_deadline,
         retry_period: flags.leader_elect_retry_period,
-        ..LeaderElection::new(identity())
+        ..LeaderElection::new("kube-controller-manager", identity())
     })
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::actor::{Actor, Answer};
-use crate::worker::SyncError;
+use client_runtime::SyncError;
+use client_runtime::{Actor, Answer};
 
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 

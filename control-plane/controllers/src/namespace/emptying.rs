@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::discovery::{self, Resource};
-use crate::actor::{Actor, Answer};
+use client_runtime::{Actor, Answer};
 
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// How long finalizers may take: upstream's `finalizerEstimateSeconds`.
@@ -196,7 +196,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::worker::SyncError;
+    use client_runtime::SyncError;
 
     fn maps() -> Resource {
         Resource {

@@ -6,12 +6,13 @@ use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
 
 use super::{CLASS_FINALIZER, Guarded, settle};
-use crate::actor::Actor;
-use crate::cache::{Cache, Change, ObjectKey};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::{ClaimState, VolumeState};
-use crate::worker::Synced;
+use client_runtime::Actor;
+use client_runtime::Synced;
+use client_runtime::enqueue_changes;
+use client_runtime::{Cache, Change, ObjectKey};
+use client_runtime::{End, Queue};
 
 const ACCOUNT: &str = "volumeattributesclass-protection-controller";
 
@@ -22,8 +23,8 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let classes = manager.watch_metadata(None, all, |meta| Guarded::of(&meta, CLASS_FINALIZER));
     enqueue_changes(&classes, &queue);
     let users = Users {
-        claims: manager.claims(),
-        volumes: manager.volumes(),
+        claims: manager.shared::<ClaimState>(),
+        volumes: manager.shared::<VolumeState>(),
     };
     let noticed = Arc::clone(&queue);
     let notice =

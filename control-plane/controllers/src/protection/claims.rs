@@ -5,21 +5,22 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::{CLAIM_FINALIZER, Guarded, settle};
-use crate::actor::{Actor, Answer};
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::{ClaimState, ClaimUse, PodState};
-use crate::worker::Synced;
+use client_runtime::Synced;
+use client_runtime::enqueue_changes;
+use client_runtime::{Actor, Answer};
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
 
 const ACCOUNT: &str = "pvc-protection-controller";
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let (claims, pods) = (manager.claims(), manager.pods());
+    let (claims, pods) = (manager.shared::<ClaimState>(), manager.shared::<PodState>());
     let queue = Arc::new(Queue::new());
     enqueue_changes(&claims, &queue);
-    let need = manager.need_of_pods.clone();
+    let need = manager.need::<PodState>();
     claims.on_change(move |_| need.arises());
     let noticed = Arc::clone(&queue);
     pods.on_change(move |change| {

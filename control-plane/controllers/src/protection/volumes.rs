@@ -5,18 +5,19 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::{Guarded, VOLUME_FINALIZER, settle};
-use crate::actor::Actor;
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::{Manager, enqueue_changes};
-use crate::queue::{End, Queue};
+use crate::Manager;
 use crate::watched::VolumeState;
-use crate::worker::Synced;
+use client_runtime::Actor;
+use client_runtime::Synced;
+use client_runtime::enqueue_changes;
+use client_runtime::{Cache, ObjectKey};
+use client_runtime::{End, Queue};
 
 const ACCOUNT: &str = "pv-protection-controller";
 
 /// Starts the controller.
 pub(crate) fn start(manager: &mut Manager, name: &'static str) {
-    let volumes = manager.volumes();
+    let volumes = manager.shared::<VolumeState>();
     let queue = Arc::new(Queue::new());
     enqueue_changes(&volumes, &queue);
     let actor = manager.act_as(ACCOUNT);

@@ -12,9 +12,11 @@ use kube::{Api, Resource};
 use policy::quota::{self, GroupResource};
 use serde_json::Value;
 
-use crate::cache::{Cache, ObjectKey};
-use crate::manager::{Manager, Need};
-use crate::queue::Queue;
+use crate::Manager;
+use crate::watched::{ClaimState, PodState};
+use client_runtime::Need;
+use client_runtime::Queue;
+use client_runtime::{Cache, ObjectKey};
 
 /// Resources whose objects are seen to go. Others are counted more often instead.
 const WATCHED: [(&str, &str); 12] = [
@@ -48,7 +50,7 @@ pub(super) struct QuotaState {
 /// Watches quotas and what they count, and asks for those to be counted that need it.
 pub(super) fn watch(manager: &mut Manager, queue: &Arc<Queue<ObjectKey>>) -> Cache<QuotaState> {
     let quotas = manager.watch(Api::all(manager.client()), "", state);
-    let (need, need_of_pods) = (Need::default(), manager.need_of_pods.clone());
+    let (need, need_of_pods) = (Need::default(), manager.need::<PodState>());
     let (noticed, arisen) = (Arc::clone(queue), need.clone());
     quotas.on_change(move |change| {
         arisen.arises();
@@ -67,7 +69,7 @@ pub(super) fn watch(manager: &mut Manager, queue: &Arc<Queue<ObjectKey>>) -> Cac
     };
     let all = Api::all(manager.client());
     let services = manager.watch_when(Some(need), all, "", service_cost);
-    let (pods, claims) = (manager.pods(), manager.claims());
+    let (pods, claims) = (manager.shared::<PodState>(), manager.shared::<ClaimState>());
     notice.of_cost(manager, &services, "services", |cost| cost);
     notice.of_cost(manager, &pods, "pods", |pod| &pod.cost);
     notice.of_cost(manager, &claims, "persistentvolumeclaims", |c| &c.cost);

@@ -16,15 +16,12 @@ const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1000);
 
 /// A key of a queue.
-pub(crate) trait Key:
-    Clone + Eq + Ord + Hash + Send + Sync + std::fmt::Debug + 'static
-{
-}
+pub trait Key: Clone + Eq + Ord + Hash + Send + Sync + std::fmt::Debug + 'static {}
 impl<T: Clone + Eq + Ord + Hash + Send + Sync + std::fmt::Debug + 'static> Key for T {}
 
 /// How the work on a key ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// Nothing more to do until something changes.
     Done,
     /// To be looked at again after this time, change or not.
@@ -34,13 +31,20 @@ pub(crate) enum End {
 }
 
 /// A queue shared by those who notice changes and those who work.
-pub(crate) struct Queue<K> {
+pub struct Queue<K> {
     schedule: Mutex<Schedule<K>>,
     changed: Notify,
 }
 
+impl<K: Key> Default for Queue<K> {
+    fn default() -> Self {
+        Queue::new()
+    }
+}
+
 impl<K: Key> Queue<K> {
-    pub(crate) fn new() -> Queue<K> {
+    /// An empty queue.
+    pub fn new() -> Queue<K> {
         Queue {
             schedule: Mutex::new(Schedule::new()),
             changed: Notify::new(),
@@ -48,24 +52,24 @@ impl<K: Key> Queue<K> {
     }
 
     /// Asks for work on a key, as soon as somebody is free.
-    pub(crate) fn add(&self, key: K) {
+    pub fn add(&self, key: K) {
         self.schedule().add(key);
         self.changed.notify_one();
     }
 
     /// Asks for work on several keys.
-    pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = K>) {
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
         keys.into_iter().for_each(|key| self.add(key));
     }
 
     /// Asks for work on a key after some time; the earliest of several wishes counts.
-    pub(crate) fn add_after(&self, key: &K, wait: Duration) {
+    pub fn add_after(&self, key: &K, wait: Duration) {
         self.schedule().add_at(key, Instant::now() + wait);
         self.changed.notify_one();
     }
 
     /// Takes the next key, waiting for one. Nothing is lost when the future is dropped.
-    pub(crate) async fn next(&self) -> K {
+    pub async fn next(&self) -> K {
         loop {
             let due = match self.schedule().next(Instant::now()) {
                 Next::Key(key) => return key,
@@ -83,7 +87,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Gives a key back that [`Queue::next`] gave out.
-    pub(crate) fn end(&self, key: &K, end: End) {
+    pub fn end(&self, key: &K, end: End) {
         self.schedule().end(key, end, Instant::now());
         self.changed.notify_one();
     }

@@ -1,13 +1,11 @@
-//! What controllers are started with: the configuration, who they act as, and the shared watches.
+//! What the parts of a role are started with: the configuration, who they act as, and the shared watches.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{
-    Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
@@ -16,12 +14,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::Error;
 use crate::actor::Actor;
 use crate::cache::{self, Cache, Completion, Events, ObjectKey};
 use crate::queue::{Key, Queue};
-use crate::watched::{AccountState, ClaimState, NamespaceState, PodState, VolumeState};
+use crate::recorder::Recorder;
 use crate::worker::{Synced, work};
-use crate::{Config, Error};
 
 /// How often everything is looked at again. Upstream takes half a day to a day; looking costs nothing
 /// here, and it is how a new root CA file reaches the namespaces.
@@ -30,11 +28,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// A use for a watch: it arises once and stays. What nobody needs is not watched, because every change of it
 /// would be sent, read and thrown away.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Need(Arc<watch::Sender<bool>>);
+pub struct Need(Arc<watch::Sender<bool>>);
 
 impl Need {
     /// From now on.
-    pub(crate) fn arises(&self) {
+    pub fn arises(&self) {
         self.0
             .send_if_modified(|needed| !std::mem::replace(needed, true));
     }
@@ -45,60 +43,112 @@ impl Need {
     }
 }
 
-/// The manager while its controllers are being started.
-pub(crate) struct Manager {
-    pub(crate) config: Arc<Config>,
-    pub(crate) root: Actor,
-    client: kube::Client,
-    bare: kube::Client,
-    tasks: Vec<BoxFuture<'static, ()>>,
-    looks: Vec<Box<dyn Fn() + Send>>,
-    requests: Option<Cache<CertificateSigningRequest>>,
-    namespaces: Option<Cache<NamespaceState>>,
-    accounts: Option<Cache<AccountState>>,
-    bootstrap_tokens: Option<Cache<Secret>>,
-    pods: Option<Cache<PodState>>,
-    /// Whether anything depends on pods: claims or quotas.
-    pub(crate) need_of_pods: Need,
-    claims: Option<Cache<ClaimState>>,
-    volumes: Option<Cache<VolumeState>>,
+/// A view of some objects that several parts of a role share: one watch, whoever asks for it.
+pub trait Watched: Sized + Send + Sync + 'static {
+    /// How it is watched.
+    fn watch<C>(runtime: &mut Runtime<C>) -> Cache<Self>;
 }
 
-impl Manager {
-    pub(crate) fn new(config: Arc<Config>, client: kube::Client, bare: kube::Client) -> Manager {
-        Manager {
+/// A role while its parts are being started.
+pub struct Runtime<C> {
+    /// What the role was told.
+    pub config: Arc<C>,
+    /// Acts as the role itself.
+    pub root: Actor,
+    client: kube::Client,
+    bare: kube::Client,
+    own_identities: bool,
+    tasks: Vec<BoxFuture<'static, ()>>,
+    looks: Vec<Box<dyn Fn() + Send>>,
+    /// Caches by the type of what they hold.
+    shared: HashMap<TypeId, Box<dyn Any + Send>>,
+    needs: HashMap<TypeId, Need>,
+}
+
+impl<C> Runtime<C> {
+    /// A role that acts through `client`; with `own_identities` its parts act as service accounts of their own,
+    /// through `bare`, which has no credentials.
+    pub fn new(
+        config: Arc<C>,
+        client: kube::Client,
+        bare: kube::Client,
+        own_identities: bool,
+    ) -> Runtime<C> {
+        Runtime {
             config,
             root: Actor::of_client(client.clone()),
             client,
             bare,
+            own_identities,
             tasks: Vec::new(),
             looks: Vec::new(),
-            requests: None,
-            namespaces: None,
-            accounts: None,
-            bootstrap_tokens: None,
-            pods: None,
-            need_of_pods: Need::default(),
-            claims: None,
-            volumes: None,
+            shared: HashMap::new(),
+            needs: HashMap::new(),
         }
     }
 
+    /// The one cache of this view; whoever asks first starts its watch.
+    pub fn shared<V: Watched>(&mut self) -> Cache<V> {
+        let known = self.shared.get(&TypeId::of::<V>());
+        if let Some(cache) = known.and_then(|cache| cache.downcast_ref::<Cache<V>>()) {
+            return cache.clone();
+        }
+        let cache = V::watch(self);
+        self.shared
+            .insert(TypeId::of::<V>(), Box::new(cache.clone()));
+        cache
+    }
+
+    /// The one cache of every object of a kind, whole but for its managed fields.
+    pub fn whole<K>(&mut self) -> Cache<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let known = self.shared.get(&TypeId::of::<K>());
+        if let Some(cache) = known.and_then(|cache| cache.downcast_ref::<Cache<K>>()) {
+            return cache.clone();
+        }
+        let cache = self.watch(Api::all(self.client()), "", |mut object: K| {
+            object.meta_mut().managed_fields = None;
+            object
+        });
+        self.shared
+            .insert(TypeId::of::<K>(), Box::new(cache.clone()));
+        cache
+    }
+
+    /// Whether anybody needs this view yet; for those that are watched only then.
+    pub fn need<V: Watched>(&mut self) -> Need {
+        self.needs.entry(TypeId::of::<V>()).or_default().clone()
+    }
+
+    /// Writes events as a component of this name; they are sent while the role runs.
+    pub fn recorder(&mut self, component: &'static str, actor: Actor) -> Recorder {
+        let (recorder, sending) = Recorder::new(component, actor);
+        self.spawn(sending);
+        recorder
+    }
+
+    /// Runs something as long as the role runs; it must not end by itself.
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(Box::pin(task));
+    }
+
     /// Who acts for a controller; `account` is upstream's name for its service account.
-    pub(crate) fn act_as(&self, account: &'static str) -> Actor {
-        match self.config.own_identities {
+    pub fn act_as(&self, account: &'static str) -> Actor {
+        match self.own_identities {
             true => Actor::of_account(self.bare.clone(), self.root.clone(), account),
             false => self.root.clone(),
         }
     }
 
     /// A client that watches as the manager itself.
-    pub(crate) fn client(&self) -> kube::Client {
+    pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
     /// Works off a queue once the caches it reads know everything.
-    pub(crate) fn start_work<K: Key, F>(
+    pub fn start_work<K: Key, F>(
         &mut self,
         controller: &'static str,
         queue: Arc<Queue<K>>,
@@ -118,7 +168,7 @@ impl Manager {
     }
 
     /// A watch of one controller's own.
-    pub(crate) fn watch<K, V>(
+    pub fn watch<K, V>(
         &mut self,
         api: Api<K>,
         fields: &str,
@@ -132,7 +182,7 @@ impl Manager {
     }
 
     /// As [`Manager::watch`], from the moment on that it is needed.
-    pub(crate) fn watch_when<K, V>(
+    pub fn watch_when<K, V>(
         &mut self,
         need: Option<Need>,
         api: Api<K>,
@@ -156,7 +206,7 @@ impl Manager {
     }
 
     /// As [`Manager::watch`], for those who need nothing but metadata.
-    pub(crate) fn watch_metadata<K, V>(
+    pub fn watch_metadata<K, V>(
         &mut self,
         need: Option<Need>,
         api: Api<K>,
@@ -195,7 +245,7 @@ impl Manager {
     }
 
     /// Does something once a cache knows everything that existed at its start.
-    pub(crate) fn when_complete<V: Send + Sync + 'static>(
+    pub fn when_complete<V: Send + Sync + 'static>(
         &mut self,
         cache: &Cache<V>,
         then: impl FnOnce() + Send + 'static,
@@ -208,97 +258,8 @@ impl Manager {
         }));
     }
 
-    /// Every certificate signing request.
-    pub(crate) fn requests(&mut self) -> Cache<CertificateSigningRequest> {
-        if let Some(cache) = &self.requests {
-            return cache.clone();
-        }
-        let cache = self.watch(
-            Api::all(self.client()),
-            "",
-            |mut request: CertificateSigningRequest| {
-                request.metadata.managed_fields = None;
-                request
-            },
-        );
-        self.requests.insert(cache).clone()
-    }
-
-    /// Every namespace.
-    pub(crate) fn namespaces(&mut self) -> Cache<NamespaceState> {
-        if let Some(cache) = &self.namespaces {
-            return cache.clone();
-        }
-        let cache = self.watch(Api::all(self.client()), "", |namespace: Namespace| {
-            NamespaceState {
-                active: namespace.status.and_then(|s| s.phase).as_deref() == Some("Active"),
-                deleting: namespace.metadata.deletion_timestamp.is_some(),
-            }
-        });
-        self.namespaces.insert(cache).clone()
-    }
-
-    /// Every pod, once somebody needs them.
-    pub(crate) fn pods(&mut self) -> Cache<PodState> {
-        if let Some(cache) = &self.pods {
-            return cache.clone();
-        }
-        let (need, all) = (self.need_of_pods.clone(), Api::all(self.client()));
-        let cache = self.watch_when(Some(need), all, "", |pod: Pod| PodState::of(&pod));
-        self.pods.insert(cache).clone()
-    }
-
-    /// Every persistent volume claim.
-    pub(crate) fn claims(&mut self) -> Cache<ClaimState> {
-        if let Some(cache) = &self.claims {
-            return cache.clone();
-        }
-        let keep = |claim: PersistentVolumeClaim| ClaimState::of(&claim);
-        let cache = self.watch(Api::all(self.client()), "", keep);
-        self.claims.insert(cache).clone()
-    }
-
-    /// Every persistent volume.
-    pub(crate) fn volumes(&mut self) -> Cache<VolumeState> {
-        if let Some(cache) = &self.volumes {
-            return cache.clone();
-        }
-        let keep = |volume: PersistentVolume| VolumeState::of(&volume);
-        let cache = self.watch(Api::all(self.client()), "", keep);
-        self.volumes.insert(cache).clone()
-    }
-
-    /// Every service account, by metadata alone.
-    pub(crate) fn accounts(&mut self) -> Cache<AccountState> {
-        if let Some(cache) = &self.accounts {
-            return cache.clone();
-        }
-        let all: Api<ServiceAccount> = Api::all(self.client());
-        let cache = self.watch_metadata(None, all, |meta| AccountState {
-            uid: meta.uid.unwrap_or_default(),
-        });
-        self.accounts.insert(cache).clone()
-    }
-
-    /// The bootstrap tokens: secrets of their type in kube-system.
-    pub(crate) fn bootstrap_tokens(&mut self) -> Cache<Secret> {
-        if let Some(cache) = &self.bootstrap_tokens {
-            return cache.clone();
-        }
-        let fields = "type=bootstrap.kubernetes.io/token";
-        let cache = self.watch(
-            Api::namespaced(self.client(), "kube-system"),
-            fields,
-            |mut secret: Secret| {
-                secret.metadata.managed_fields = None;
-                secret
-            },
-        );
-        self.bootstrap_tokens.insert(cache).clone()
-    }
-
     /// Runs everything that was started, for ever; ends only when a part of it breaks.
-    pub(crate) async fn run(self) -> Error {
+    pub async fn run(self) -> Error {
         let mut tasks = JoinSet::new();
         for task in self.tasks {
             tasks.spawn(task);
@@ -318,10 +279,7 @@ impl Manager {
 }
 
 /// Adds an object's key to a queue whenever it changes.
-pub(crate) fn enqueue_changes<V: Send + Sync + 'static>(
-    cache: &Cache<V>,
-    queue: &Arc<Queue<ObjectKey>>,
-) {
+pub fn enqueue_changes<V: Send + Sync + 'static>(cache: &Cache<V>, queue: &Arc<Queue<ObjectKey>>) {
     let queue = Arc::clone(queue);
     cache.on_change(move |change| queue.add(change.key.clone()));
 }

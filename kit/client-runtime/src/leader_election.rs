@@ -1,4 +1,4 @@
-//! One leader among several managers, agreed on by a Lease (upstream's `leaderelection`).
+//! One leader among several of a role, agreed on by a Lease (upstream's `leaderelection`).
 //!
 //! Clocks are never compared: a candidate believes a leader for as long as it sees the Lease change.
 
@@ -14,12 +14,12 @@ use crate::worker::SyncError;
 use crate::{Error, LeaderElection};
 
 /// Tries until the Lease is ours.
-pub(crate) async fn acquire(actor: &Actor, election: &LeaderElection) -> Seat {
+pub async fn acquire(actor: &Actor, election: &LeaderElection) -> Seat {
     let mut seat = Seat::new(election.clone());
     loop {
         match seat.attempt(actor).await {
             Ok(true) => {
-                tracing::info!(identity = election.identity, "this manager leads");
+                tracing::info!(identity = election.identity, "this one leads");
                 return seat;
             }
             Ok(false) => {}
@@ -30,7 +30,7 @@ pub(crate) async fn acquire(actor: &Actor, election: &LeaderElection) -> Seat {
 }
 
 /// Renews the Lease; ends when that was not possible for the renew deadline.
-pub(crate) async fn hold(actor: &Actor, seat: &mut Seat) -> Error {
+pub async fn hold(actor: &Actor, seat: &mut Seat) -> Error {
     let election = seat.election.clone();
     let mut renewed = Instant::now();
     loop {
@@ -48,8 +48,8 @@ pub(crate) async fn hold(actor: &Actor, seat: &mut Seat) -> Error {
     }
 }
 
-/// Gives the Lease back, so that the next manager need not wait for it to end.
-pub(crate) async fn release(actor: &Actor, seat: &mut Seat) {
+/// Gives the Lease back, so that the next one need not wait for it to end.
+pub async fn release(actor: &Actor, seat: &mut Seat) {
     let Some(mut lease) = seat.seen.take().map(|seen| seen.lease) else {
         return;
     };
@@ -65,7 +65,7 @@ fn jittered(period: Duration) -> Duration {
 }
 
 /// A candidate and what it last saw of the Lease.
-pub(crate) struct Seat {
+pub struct Seat {
     election: LeaderElection,
     seen: Option<Seen>,
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn us() -> LeaderElection {
-        LeaderElection::new("us".into())
+        LeaderElection::new("kube-controller-manager", "us".into())
     }
 
     fn held_by(holder: &str) -> LeaseSpec {

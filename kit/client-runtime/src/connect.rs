@@ -21,11 +21,14 @@ use crate::{Connection, Error};
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The client with our credentials, then the one without.
-pub(crate) async fn clients(connection: &Connection) -> Result<(Client, Client), Error> {
+/// The client with our credentials, then the one without. `agent` is what we call ourselves; the field manager of
+/// what we write is taken from it.
+pub async fn clients(
+    connection: &Connection,
+    agent: &'static str,
+) -> Result<(Client, Client), Error> {
     let mut config = client_config(connection).await?;
-    // The field manager of what we write is taken from here.
-    let agent = HeaderValue::from_static("kube-controller-manager/kyanite");
+    let agent = HeaderValue::from_static(agent);
     config.headers.push((USER_AGENT, agent));
     let mut bare = config.clone();
     bare.auth_info = kube::config::AuthInfo::default();

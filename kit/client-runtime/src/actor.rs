@@ -28,22 +28,22 @@ const TOKEN_SECONDS: i64 = 3600;
 const RENEW_AFTER: Duration = Duration::from_secs(2880);
 
 /// A typed object of the API.
-pub(crate) trait Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned {}
+pub trait Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned {}
 impl<T: Resource<DynamicType = ()> + Serialize + DeserializeOwned> Object for T {}
 
 /// What a request may give.
-pub(crate) type Answer<T> = Result<T, SyncError>;
+pub type Answer<T> = Result<T, SyncError>;
 
 /// Somebody who sends requests.
 #[derive(Clone)]
-pub(crate) struct Actor {
+pub struct Actor {
     client: kube::Client,
     account: Option<Arc<Account>>,
 }
 
 impl Actor {
     /// Acts as whoever the client's credentials say.
-    pub(crate) fn of_client(client: kube::Client) -> Actor {
+    pub fn of_client(client: kube::Client) -> Actor {
         Actor {
             client,
             account: None,
@@ -51,7 +51,7 @@ impl Actor {
     }
 
     /// Acts as a service account of kube-system; `bare` is a client without credentials.
-    pub(crate) fn of_account(bare: kube::Client, root: Actor, name: &'static str) -> Actor {
+    pub fn of_account(bare: kube::Client, root: Actor, name: &'static str) -> Actor {
         let account = Account {
             name,
             root,
@@ -63,7 +63,8 @@ impl Actor {
         }
     }
 
-    pub(crate) async fn get<K: Object>(&self, namespace: &str, name: &str) -> Answer<Option<K>> {
+    /// Reads an object; none if it is not there.
+    pub async fn get<K: Object>(&self, namespace: &str, name: &str) -> Answer<Option<K>> {
         let request = writer::<K>(namespace).get(name, &kube::api::GetParams::default())?;
         match self.send(request).await {
             Err(SyncError::Api(error)) if is(&error, StatusCode::NOT_FOUND) => Ok(None),
@@ -71,19 +72,22 @@ impl Actor {
         }
     }
 
-    pub(crate) async fn create<K: Object>(&self, namespace: &str, object: &K) -> Answer<K> {
+    /// Creates an object; an empty namespace is cluster scope.
+    pub async fn create<K: Object>(&self, namespace: &str, object: &K) -> Answer<K> {
         let request = writer::<K>(namespace).create(&PostParams::default(), body(object)?)?;
         self.send(request).await
     }
 
-    pub(crate) async fn replace<K: Object>(&self, object: &K) -> Answer<K> {
+    /// Replaces an object that was read.
+    pub async fn replace<K: Object>(&self, object: &K) -> Answer<K> {
         let (namespace, name) = place(object);
         let request =
             writer::<K>(namespace).replace(name, &PostParams::default(), body(object)?)?;
         self.send(request).await
     }
 
-    pub(crate) async fn replace_part<K: Object>(&self, part: &str, object: &K) -> Answer<K> {
+    /// Replaces a subresource of an object that was read, such as `status`.
+    pub async fn replace_part<K: Object>(&self, part: &str, object: &K) -> Answer<K> {
         let (namespace, name) = place(object);
         let params = PostParams::default();
         let request =
@@ -92,31 +96,54 @@ impl Actor {
     }
 
     /// Applies fields as a manager that takes them from whoever has them.
-    pub(crate) async fn apply<K: Object>(
-        &self,
-        name: &str,
-        manager: &str,
-        fields: &Value,
-    ) -> Answer<K> {
+    pub async fn apply<K: Object>(&self, name: &str, manager: &str, fields: &Value) -> Answer<K> {
         let params = PatchParams::apply(manager).force();
         let request = writer::<K>("").patch(name, &params, &Patch::Apply(fields))?;
         self.send(request).await
     }
 
+    /// Changes an object, or with a `part` a subresource of it such as `status`.
+    pub async fn patch<K: Object>(
+        &self,
+        (namespace, name): (&str, &str),
+        part: Option<&str>,
+        patch: &Patch<Value>,
+    ) -> Answer<K> {
+        let (writer, params) = (writer::<K>(namespace), PatchParams::default());
+        let request = match part {
+            Some(part) => writer.patch_subresource(part, name, &params, patch)?,
+            None => writer.patch(name, &params, patch)?,
+        };
+        self.send(request).await
+    }
+
+    /// Creates what is not an object of its own, such as a pod's `binding` or `eviction`.
+    pub async fn create_part<K: Object>(
+        &self,
+        (namespace, name): (&str, &str),
+        part: &str,
+        object: &impl Serialize,
+    ) -> Answer<Value> {
+        let params = PostParams::default();
+        let request =
+            writer::<K>(namespace).create_subresource(part, name, &params, body(object)?)?;
+        self.send(request).await
+    }
+
     /// Every object of a kind in a namespace, as it is now.
-    pub(crate) async fn list<K: Object + Clone>(&self, namespace: &str) -> Answer<Vec<K>> {
+    pub async fn list<K: Object + Clone>(&self, namespace: &str) -> Answer<Vec<K>> {
         let request = writer::<K>(namespace).list(&kube::api::ListParams::default())?;
         let list: kube::api::ObjectList<K> = self.send(request).await?;
         Ok(list.items)
     }
 
     /// Reads an object with every field it has, those we do not know included.
-    pub(crate) async fn read(&self, path: &str) -> Answer<Option<Value>> {
+    pub async fn read(&self, path: &str) -> Answer<Option<Value>> {
         self.read_as(path, "application/json").await
     }
 
     /// Reads a path in the form that is asked for.
-    pub(crate) async fn read_as(&self, path: &str, accept: &'static str) -> Answer<Option<Value>> {
+    pub async fn read_as(&self, path: &str, accept: &'static str) -> Answer<Option<Value>> {
         let mut request = request(Method::GET, path, Vec::new())?;
         let accept = HeaderValue::from_static(accept);
         request.headers_mut().insert(ACCEPT, accept);
@@ -128,7 +155,7 @@ impl Actor {
 
     /// Deletes what is at a path, an object or all of a collection; what depends on it goes later.
     /// Gives whether there was anything that takes deletes.
-    pub(crate) async fn delete_at(&self, path: &str) -> Answer<bool> {
+    pub async fn delete_at(&self, path: &str) -> Answer<bool> {
         let options = serde_json::json!({ "apiVersion": "v1", "kind": "DeleteOptions",
             "propagationPolicy": "Background" });
         let request = request(Method::DELETE, path, body(&options)?)?;
@@ -144,24 +171,33 @@ impl Actor {
     }
 
     /// Replaces an object that was read.
-    pub(crate) async fn write(&self, path: &str, object: &Value) -> Answer<Value> {
+    pub async fn write(&self, path: &str, object: &Value) -> Answer<Value> {
         self.send(request(Method::PUT, path, body(object)?)?).await
     }
 
     /// Deletes an object if it is still the one with this uid; one that has gone is fine.
-    pub(crate) async fn delete<K: Object>(
+    pub async fn delete<K: Object>(
         &self,
         namespace: &str,
         name: &str,
         uid: Option<&str>,
     ) -> Answer<()> {
-        let params = DeleteParams {
-            preconditions: uid.map(|uid| Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        self.delete_with::<K>(namespace, name, uid, DeleteParams::default())
+            .await
+    }
+
+    /// As [`Actor::delete`], with a grace period or a propagation policy.
+    pub async fn delete_with<K: Object>(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+        mut params: DeleteParams,
+    ) -> Answer<()> {
+        params.preconditions = uid.map(|uid| Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        });
         let request = writer::<K>(namespace).delete(name, &params)?;
         match self.send::<Value>(request).await {
             Err(SyncError::Api(error))
@@ -196,7 +232,7 @@ fn writer<K: Object>(namespace: &str) -> Writer {
 }
 
 /// Where an object is.
-pub(crate) fn path_of<K: Object>(namespace: &str, name: &str) -> String {
+pub fn path_of<K: Object>(namespace: &str, name: &str) -> String {
     let namespace = (!namespace.is_empty()).then_some(namespace);
     format!("{}/{name}", K::url_path(&(), namespace))
 }
@@ -230,20 +266,20 @@ fn with_token(request: &Request<Vec<u8>>, token: HeaderValue) -> Request<Vec<u8>
 }
 
 /// Whether an answer was this refusal.
-pub(crate) fn is(error: &kube::Error, code: StatusCode) -> bool {
+pub fn is(error: &kube::Error, code: StatusCode) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code.as_u16())
 }
 
 /// Whether a write failed because the object is not (or no longer) as we believed: the watch will
 /// tell, and bring the key back.
-pub(crate) fn is_outdated(error: &SyncError) -> bool {
+pub fn is_outdated(error: &SyncError) -> bool {
     matches!(error, SyncError::Api(error)
         if is(error, StatusCode::CONFLICT) || is(error, StatusCode::NOT_FOUND))
 }
 
 /// Whether a create failed because the namespace is gone or going (upstream's
 /// `NamespaceTerminatingCause`).
-pub(crate) fn is_namespace_ending(error: &SyncError) -> bool {
+pub fn is_namespace_ending(error: &SyncError) -> bool {
     let SyncError::Api(kube::Error::Api(status)) = error else {
         return false;
     };

@@ -9,7 +9,7 @@ use crate::queue::{End, Key, Queue};
 
 /// Why a key could not be brought to the state it should have.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SyncError {
+pub enum SyncError {
     /// The API server refused or did not answer.
     #[error("{0}")]
     Api(#[from] kube::Error),
@@ -25,10 +25,10 @@ pub(crate) enum SyncError {
 }
 
 /// What a controller's sync gives.
-pub(crate) type Synced = Result<End, SyncError>;
+pub type Synced = Result<End, SyncError>;
 
 /// Brings key after key to the state it should have, for ever.
-pub(crate) async fn work<K, F>(
+pub async fn work<K, F>(
     controller: &'static str,
     queue: Arc<Queue<K>>,
     at_once: usize,

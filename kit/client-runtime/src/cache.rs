@@ -17,15 +17,16 @@ use tokio::sync::watch;
 
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ObjectKey {
+pub struct ObjectKey {
     /// Namespace; empty for cluster scope.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Name.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 impl ObjectKey {
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> ObjectKey {
+    /// The object of this name.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> ObjectKey {
         ObjectKey {
             namespace: namespace.into(),
             name: name.into(),
@@ -42,18 +43,19 @@ impl ObjectKey {
 }
 
 /// One object changed, appeared, went, or is merely to be looked at again.
-pub(crate) struct Change<'a, V> {
-    pub(crate) key: &'a ObjectKey,
+pub struct Change<'a, V> {
+    /// Which object.
+    pub key: &'a ObjectKey,
     /// What was there before.
-    pub(crate) before: Option<&'a V>,
+    pub before: Option<&'a V>,
     /// What is there now.
-    pub(crate) after: Option<&'a V>,
+    pub after: Option<&'a V>,
 }
 
 type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
 
 /// The objects of one watch.
-pub(crate) struct Cache<V> {
+pub struct Cache<V> {
     shared: Arc<Shared<V>>,
 }
 
@@ -64,10 +66,11 @@ struct Shared<V> {
 }
 
 /// The moment from which a cache knows everything.
-pub(crate) struct Completion(watch::Receiver<bool>);
+pub struct Completion(watch::Receiver<bool>);
 
 impl Completion {
-    pub(crate) async fn reached(mut self) {
+    /// Waits for it.
+    pub async fn reached(mut self) {
         // An error means that the cache is gone, and with it the manager.
         let _ = self.0.wait_for(|complete| *complete).await;
     }
@@ -81,8 +84,15 @@ impl<V> Clone for Cache<V> {
     }
 }
 
+impl<V: Send + Sync + 'static> Default for Cache<V> {
+    fn default() -> Self {
+        Cache::new()
+    }
+}
+
 impl<V: Send + Sync + 'static> Cache<V> {
-    pub(crate) fn new() -> Cache<V> {
+    /// A cache that knows nothing yet.
+    pub fn new() -> Cache<V> {
         Cache {
             shared: Arc::new(Shared {
                 objects: RwLock::new(BTreeMap::new()),
@@ -93,21 +103,22 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Calls `listener` on every change from now on; it must be quick, most add a key to a queue.
-    pub(crate) fn on_change(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
+    pub fn on_change(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
         self.listeners_mut().push(Box::new(listener));
     }
 
     /// When everything that existed at the start has been seen.
-    pub(crate) fn completion(&self) -> Completion {
+    pub fn completion(&self) -> Completion {
         Completion(self.shared.complete.subscribe())
     }
 
-    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+    /// The object of this key, if there is one.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         self.objects().get(key).cloned()
     }
 
     /// Every object, in the order of their keys.
-    pub(crate) fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
+    pub fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
         let objects = self.objects();
         objects
             .iter()
@@ -116,12 +127,12 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Whether any object is as asked for.
-    pub(crate) fn any(&self, is: impl Fn(&V) -> bool) -> bool {
+    pub fn any(&self, is: impl Fn(&V) -> bool) -> bool {
         self.objects().values().any(|object| is(object))
     }
 
     /// Whether any object of a namespace is as asked for.
-    pub(crate) fn any_in(&self, namespace: &str, is: impl Fn(&V) -> bool) -> bool {
+    pub fn any_in(&self, namespace: &str, is: impl Fn(&V) -> bool) -> bool {
         let first = ObjectKey::new(namespace, "");
         let objects = self.objects();
         let mut inside = objects
@@ -131,19 +142,21 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Shows every object to the listeners again, so that what went unnoticed is noticed.
-    pub(crate) fn look_again(&self) {
+    pub fn look_again(&self) {
         for (key, object) in self.all() {
             self.tell(&key, Some(&object), Some(&object));
         }
     }
 
-    pub(crate) fn put(&self, key: ObjectKey, object: V) {
+    /// An object is there, or has changed.
+    pub fn put(&self, key: ObjectKey, object: V) {
         let object = Arc::new(object);
         let before = self.objects_mut().insert(key.clone(), Arc::clone(&object));
         self.tell(&key, before.as_deref(), Some(&object));
     }
 
-    pub(crate) fn remove(&self, key: &ObjectKey) {
+    /// An object has gone.
+    pub fn remove(&self, key: &ObjectKey) {
         let before = self.objects_mut().remove(key);
         if before.is_some() {
             self.tell(key, before.as_deref(), None);
@@ -151,7 +164,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// The whole truth, after a list: what is not in it has gone.
-    pub(crate) fn replace(&self, objects: BTreeMap<ObjectKey, V>) {
+    pub fn replace(&self, objects: BTreeMap<ObjectKey, V>) {
         let vanished: Vec<ObjectKey> = self
             .objects()
             .keys()
