@@ -59,7 +59,7 @@ pub(crate) enum Output {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start the control plane in the background and add it to your kubeconfig
+    /// Start a cluster in the background, its control plane and its nodes, and add it to your kubeconfig
     Up(Up),
     /// Stop it and take it out of your kubeconfig
     Down(Down),
@@ -130,12 +130,45 @@ pub(crate) struct Up {
     )]
     pub(crate) controllers: Vec<String>,
     #[command(flatten)]
+    pub(crate) nodes: Nodes,
+    #[command(flatten)]
     pub(crate) way_to_nodes: network::WayToNodes,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Tell the parent process about stages on standard output
     #[arg(long, hide = true)]
     pub(crate) report: bool,
+}
+
+/// The nodes of `kyanite up`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Nodes {
+    /// How many machines boot and join as nodes; 0 is the control plane alone [default: 0]
+    #[arg(long, env = "KYANITE_NODES", value_name = "COUNT")]
+    pub(crate) nodes: Option<u16>,
+    /// The availability zones that nodes are spread over
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,2,3",
+        value_name = "ZONES"
+    )]
+    pub(crate) zones: Vec<String>,
+    /// What nodes say they are
+    #[arg(long, default_value = "Standard_D2s_v5", value_name = "SIZE")]
+    pub(crate) vm_size: String,
+}
+
+impl Nodes {
+    /// The same as flags, for the process that does the work.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let mut flags = vec![
+            format!("--zones={}", self.zones.join(",")),
+            format!("--vm-size={}", self.vm_size),
+        ];
+        flags.extend(self.nodes.map(|count| format!("--nodes={count}")));
+        flags
+    }
 }
 
 /// What every way of serving can be told; upstream's names.

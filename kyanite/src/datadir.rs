@@ -3,6 +3,7 @@
 //! ```text
 //! pki/         CAs, certificates and keys; see `pki`
 //! store/       the embedded store
+//! machines/    the machines of its nodes and their network; images/ what they have from the start
 //! kubeconfig   how to reach this server as admin; *.conf are those of the other roles
 //! state.json   pid and address of the running server
 //! lock         held by the running server
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::cli::Place;
 use crate::exit::{Code, Failure, Result};
@@ -83,6 +85,21 @@ impl DataDir {
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
+    }
+
+    /// Archives of the images that nodes have from the start.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.0.join("images")
+    }
+
+    /// Eight digits that tell this cluster's machines from those of others.
+    pub(crate) fn number(&self) -> String {
+        let digest = Sha256::digest(self.0.as_os_str().as_encoded_bytes());
+        let number = digest
+            .iter()
+            .take(8)
+            .fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        format!("{:08}", number % 100_000_000)
     }
 
     pub(crate) fn log(&self) -> PathBuf {

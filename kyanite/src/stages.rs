@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::cli::Output;
+use crate::exit::Failure;
 use crate::printer::Printer;
 
 /// Who hears about stages.
@@ -38,6 +40,14 @@ impl Stages {
         match &self.audience {
             Audience::Printer(printer) => printer.stage(name, detail, millis),
             Audience::Parent => tell(&json!({"stage": name, "detail": detail, "millis": millis})),
+        }
+    }
+
+    /// What runs goes on, but not all of what was asked for came.
+    pub(crate) fn fail(self, failure: &Failure) {
+        match &self.audience {
+            Audience::Printer(printer) => printer.failure(failure),
+            Audience::Parent => Printer::new(Output::Json).failure(failure),
         }
     }
 

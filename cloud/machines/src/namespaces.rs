@@ -126,6 +126,21 @@ impl Namespaces {
         self.network(name)?.remove()
     }
 
+    /// Takes every network away that no running machine is attached to; whoever boots a machine makes it anew.
+    pub fn close_networks(&self) -> Result<(), Error> {
+        let running = self.list()?.into_iter().filter(|m| m.state != State::Off);
+        let mut used = Vec::new();
+        for machine in running {
+            used.extend(self.home(&machine.name)?.plan()?.attachment);
+        }
+        for name in self.names("networks") {
+            if used.iter().all(|attachment| attachment.network != name) {
+                Network::at(self.networks().join(&name)).remove()?;
+            }
+        }
+        Ok(())
+    }
+
     /// A network that was made before.
     pub fn network(&self, name: &str) -> Result<Network, Error> {
         check_name(name)?;

@@ -8,6 +8,7 @@
 mod configuration;
 mod dials;
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,10 +67,17 @@ pub(crate) enum Error {
     Tunnel(#[from] DialError),
 }
 
+/// Somebody who stands in the nodes' network when this process does not: what they dial is reached from there.
+pub trait Nearby: std::fmt::Debug + Send + Sync {
+    /// A connection to an address of that network.
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'static, std::io::Result<TcpStream>>;
+}
+
 /// The ways out.
 #[derive(Debug, Default)]
 pub struct Egress {
     tunnels: Vec<(Traffic, Exit)>,
+    nearby: Option<Arc<dyn Nearby>>,
     /// What became of dials.
     pub(crate) dials: Dials,
 }
@@ -89,6 +97,14 @@ impl Egress {
             settings::Egress::Tunnel(socket) => Egress::through(socket),
         };
         egress.map(Arc::new).map_err(crate::Error::Egress)
+    }
+
+    /// Straight to nodes, pods and services, from where somebody else stands.
+    pub fn from_nearby(nearby: Arc<dyn Nearby>) -> Arc<Egress> {
+        Arc::new(Egress {
+            nearby: Some(nearby),
+            ..Egress::default()
+        })
     }
 
     /// The way to etcd, where it is not direct.
@@ -140,12 +156,23 @@ impl Egress {
         let address = join_host_port(host, port);
         match self.exit(traffic) {
             Some(exit) => Ok(Box::new(exit.dial(&address, &self.dials).await?)),
-            None => Ok(Box::new(
-                direct(host, port)
-                    .await
-                    .map_err(|source| Error::Direct { address, source })?,
-            )),
+            None => match self.direct(traffic, host, port).await {
+                Ok(stream) => Ok(Box::new(stream)),
+                Err(source) => Err(Error::Direct { address, source }),
+            },
         }
+    }
+
+    async fn direct(&self, traffic: Traffic, host: &str, port: u16) -> std::io::Result<TcpStream> {
+        let nearby = self.nearby.as_ref().filter(|_| traffic == Traffic::Cluster);
+        let connecting = match (nearby, host.parse::<IpAddr>()) {
+            (Some(nearby), Ok(ip)) => nearby.connect((ip, port).into()),
+            _ => Box::pin(TcpStream::connect((host.to_owned(), port))),
+        };
+        let connected = tokio::time::timeout(DIRECT_TIMEOUT, connecting).await;
+        let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
     }
 }
 
@@ -223,13 +250,6 @@ fn proxy(address: String, keys: &Keys) -> Result<TcpProxy, String> {
         server_name,
         tls: Arc::new(tls),
     })
-}
-
-async fn direct(host: &str, port: u16) -> std::io::Result<TcpStream> {
-    let connected = tokio::time::timeout(DIRECT_TIMEOUT, TcpStream::connect((host, port))).await;
-    let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// `host:port`, with brackets around IPv6 addresses.

@@ -70,7 +70,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
 
 pub use clock::Clock;
-pub use egress::Egress;
+pub use egress::{Egress, Nearby};
+pub use pages::RELEASE;
 pub use reload::Reload;
 pub use tls::Error as TlsError;
 
@@ -106,7 +107,7 @@ pub struct Config {
 /// A server that is ready to run.
 pub struct Server {
     app: Arc<app::App>,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     door: Arc<tls::FrontDoor>,
     callers: Callers,
     reload: Arc<Reload>,
@@ -149,8 +150,9 @@ pub enum Error {
 }
 
 impl Server {
-    /// Reads the store into memory and gets everything ready behind an open listener.
-    pub async fn build(config: Config, listener: TcpListener) -> Result<Server, Error> {
+    /// Reads the store into memory and gets everything ready behind open listeners: one, and one more in each
+    /// network of machines that this host's own addresses do not reach.
+    pub async fn build(config: Config, listeners: Vec<TcpListener>) -> Result<Server, Error> {
         let door = Arc::new(tls::FrontDoor::open(
             config.certificate,
             &config.access.authentication,
@@ -198,7 +200,7 @@ impl Server {
         let reload = reloadable(&door, &app, &trust);
         Ok(Server {
             app,
-            listener,
+            listeners,
             door,
             callers: config.callers,
             reload,
@@ -249,7 +251,7 @@ impl Server {
         let stop = self.stop.subscribe();
         let serve = tokio::spawn(server::serve(
             Arc::clone(&self.app),
-            self.listener,
+            self.listeners,
             self.door,
             self.callers,
             stop,

@@ -19,6 +19,8 @@ use crate::view;
 
 /// The Kubernetes version this server speaks.
 pub(crate) const VERSION: (&str, &str) = ("1", "36");
+/// The same as nodes are asked for it: their kubelets are of this release.
+pub const RELEASE: &str = "1.36.0";
 
 const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -35,7 +35,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Serves until told to stop, then lets open requests finish.
 pub(crate) async fn serve(
     app: Arc<App>,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     door: Arc<FrontDoor>,
     callers: Callers,
     mut stop: watch::Receiver<bool>,
@@ -43,7 +43,7 @@ pub(crate) async fn serve(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = accept(&listeners) => match accepted {
                 Ok((_, address)) if !callers.may_knock(address.ip()) => {
                     tracing::debug!(%address, "a connection from an address that is not let in");
                 }
@@ -70,6 +70,17 @@ pub(crate) async fn serve(
             "closing connections that did not finish in time"
         );
     }
+}
+
+// The next connection of any listener.
+async fn accept(listeners: &[TcpListener]) -> std::io::Result<(TcpStream, SocketAddr)> {
+    std::future::poll_fn(|context| {
+        let mut polled = listeners.iter().map(|one| one.poll_accept(context));
+        polled
+            .find(std::task::Poll::is_ready)
+            .unwrap_or(std::task::Poll::Pending)
+    })
+    .await
 }
 
 // The guard that `wait_for` gives back may not live across an await.

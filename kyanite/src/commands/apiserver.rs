@@ -54,7 +54,7 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
         access,
         outbound,
     );
-    let (_ready, served) = Server::build(config, listener)
+    let (_ready, served) = Server::build(config, vec![listener])
         .await?
         .run(serve::told_to_stop());
     Ok(served.await?)

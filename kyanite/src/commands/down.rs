@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use super::up::site;
 use crate::cli::Down;
 use crate::datadir::{DataDir, State};
 use crate::exit::{Code, Failure, Result};
@@ -26,8 +27,10 @@ pub(super) fn run(down: &Down, printer: &Printer) -> Result<()> {
         kubeconfig::unmerge(&state.kubeconfig, state.previous_context.as_deref())?;
         dir.clear_state();
     }
+    let machines = site::shut_down(&dir)?;
     let purged = down.purge && dir.path().exists();
     if purged {
+        site::remove_all(&dir)?;
         std::fs::remove_dir_all(dir.path()).map_err(|e| Failure::file("remove", dir.path(), &e))?;
     }
     let text = match (&state, purged) {
@@ -47,7 +50,7 @@ pub(super) fn run(down: &Down, printer: &Printer) -> Result<()> {
     };
     printer.result(
         &text,
-        &json!({"stopped": state.is_some(), "purged": purged}),
+        &json!({"stopped": state.is_some(), "machines": machines, "purged": purged}),
     );
     Ok(())
 }

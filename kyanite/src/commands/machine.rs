@@ -15,7 +15,7 @@ use crate::exit::{Code, Failure, Result};
 use crate::printer::{Printer, table};
 
 /// The hidden command that leads to the launcher.
-const LAUNCHER: &str = "machine-launcher";
+pub(super) const LAUNCHER: &str = "machine-launcher";
 
 /// Runs a machine command; `exec` ends as its program does.
 pub(super) fn run(command: MachineCommand, printer: &Printer) -> Result<ExitCode> {

@@ -1,33 +1,48 @@
-//! `kyanite up`: a control plane, in the background or not.
+//! `kyanite up`: a control plane and its nodes, in the background or not.
 
+mod node_spec;
+mod nodes;
 mod roles;
+pub(super) mod site;
 mod tunnels;
 
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use ::apiserver::settings::{KeyPairFiles, Outbound};
+use ::apiserver::settings::{Egress as WayOut, KeyPairFiles, Outbound};
 use ::apiserver::{Config, Egress, Server};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
+use client_runtime::Connection;
+use ipnet::Ipv4Net;
 use konnectivity::server::Reviewer;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use self::node_spec::Cluster;
+use self::nodes::Nodes;
+use self::site::Site;
 use super::{access, serve};
 use crate::admin::{self, Door};
 use crate::cli::Up;
 use crate::datadir::{DataDir, State};
 use crate::exit::{Code, Failure, Result};
-use crate::pki::{Pki, ServerNames};
+use crate::pki::{Authority, Pki, ServerNames};
 use crate::printer::Printer;
 use crate::stages::{Audience, Stages};
 use crate::{kubeconfig, logging, pki};
+
+/// The subnet of `az aks create`'s nodes.
+const NODE_SUBNET: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 224, 0, 0), 16);
+/// The region that nodes say they are in.
+const LOCATION: &str = "local";
+/// How many nodes there are where nobody says how many.
+const DEFAULT_NODES: u16 = 0;
 
 /// Starts a server in the background and returns when it is ready.
 pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
@@ -92,6 +107,7 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
     if let Some(file) = &up.kubeconfig {
         command.arg("--kubeconfig").arg(file);
     }
+    command.args(up.nodes.flags());
     command.args(up.way_to_nodes.flags());
     command.args(up.serving.front_door.flags());
     command.arg(format!("--controllers={}", up.controllers.join(",")));
@@ -200,16 +216,28 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     dir.clear_state();
     let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
     let port = listener.local_addr().map_or(up.port, |a| a.port());
+    let mut listeners = vec![listener];
+    let site = open_site(&up, &dir)?;
+    if let Some(site) = &site {
+        listeners.push(site.listen(site::API_PORT)?);
+    }
     let pki = Pki::at(dir.pki(), std::time::SystemTime::now());
-    pki.ensure(&names(&up))?;
+    pki.ensure(&names(&up, site.as_ref()))?;
     stages.done("certificates", &dir.pki().display().to_string());
     let store = Embedded::open(dir.store(), EmbeddedOptions::default())?;
     stages.done("store", &format!("revision {}", store.revision_now()));
-    let advertise = SocketAddr::new(serve::reachable(up.bind_address), port);
-    let config = config(&up, &dir, &pki, store.clone(), advertise)?;
-    let server = Server::build(config, listener).await?;
+    let local = SocketAddr::new(serve::reachable(up.bind_address), port);
+    // Pods and nodes are told where they find it, which is not where this host does.
+    let advertise = site.as_ref().map_or(local, |site| {
+        SocketAddr::from((site.gateway(), site::API_PORT))
+    });
+    let config = config(&up, &dir, &pki, store.clone(), advertise, site.as_ref())?;
+    let server = Server::build(config, listeners).await?;
     let tunnels = open_tunnels(&up, &dir, &pki, server.tokens()).await?;
-    let url = format!("https://{advertise}");
+    let url = format!("https://{local}");
+    let nodes = site
+        .map(|site| nodes_of(&up, &dir, &pki, site))
+        .transpose()?;
     let controllers = roles::controllers(&url, &pki, &up.controllers)?;
     stages.done("api server", &url);
     let mut state = write_kubeconfigs(&up, &dir, &url, &pki, remembered)?;
@@ -250,11 +278,16 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         tell_where_it_is(&mut stages, &dir, &state);
         let agents = state.konnectivity.is_some();
         let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
-        let begun = || {
-            stages.done("controllers", "started");
-            stages.finish();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let connection = controllers.connection.clone();
+        let roles = roles::run(dir.clone(), agents, begun, controllers, stopped, rotated);
+        let nodes = async {
+            if has_begun.await.is_ok() {
+                stages.done("controllers", "started");
+                bring_up(nodes, connection, &dir, stages, stop.subscribe()).await;
+            }
         };
-        roles::run(dir.clone(), agents, begun, controllers, stopped, rotated).await;
+        tokio::join!(roles, nodes);
     };
     let (outcome, (), ()) = tokio::join!(served, beside, tunnels);
     door.abort();
@@ -264,18 +297,79 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     Ok(outcome?)
 }
 
+/// The network of the nodes that are asked for; none where there are to be none.
+fn open_site(up: &Up, dir: &DataDir) -> Result<Option<Site>> {
+    match up.nodes.nodes.unwrap_or(DEFAULT_NODES) {
+        0 => Ok(None),
+        _ => Site::open(dir, NODE_SUBNET).map(Some),
+    }
+}
+
+fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, site: Site) -> Result<Nodes> {
+    let authority = pki.authority(Authority::Cluster).cert;
+    let ca = std::fs::read(&authority).map_err(|e| Failure::file("read", &authority, &e))?;
+    let services = up.serving.service_cluster_ip_range;
+    let cluster = Cluster {
+        id: dir.number(),
+        kubernetes_version: ::apiserver::RELEASE.to_owned(),
+        ca,
+        gateway: site.gateway(),
+        network: site::NETWORK,
+        cluster_dns: services.hosts().nth(9).unwrap_or(services.addr()),
+        location: LOCATION.to_owned(),
+        vm_size: up.nodes.vm_size.clone(),
+        zones: up.nodes.zones.clone(),
+    };
+    Ok(Nodes {
+        site,
+        cluster,
+        programs: nodes::programs(dir.images())?,
+        count: up.nodes.nodes.unwrap_or(DEFAULT_NODES).into(),
+    })
+}
+
+// Nodes that do not come are no reason to take the control plane away: with it one finds out why.
+async fn bring_up(
+    nodes: Option<Nodes>,
+    connection: Connection,
+    dir: &DataDir,
+    mut stages: Stages,
+    stop: watch::Receiver<bool>,
+) {
+    let Some(nodes) = nodes else {
+        return stages.finish();
+    };
+    let routes = nodes::keep_routes(nodes.site.clone(), connection, stop.clone());
+    let boot = async {
+        let mut stopped = stop.clone();
+        let come = tokio::select! {
+            come = nodes.bring_up(dir, &mut stages) => come,
+            _ = stopped.wait_for(|stop| *stop) => Ok(()),
+        };
+        match come {
+            Ok(()) => stages.finish(),
+            Err(failure) => stages.fail(&failure),
+        }
+    };
+    tokio::join!(routes, boot);
+}
+
 fn config(
     up: &Up,
     dir: &DataDir,
     pki: &Pki,
     store: Arc<Embedded>,
     advertise: SocketAddr,
+    site: Option<&Site>,
 ) -> Result<Config> {
     let certificate = KeyPairFiles {
         certificate: pki.server().cert,
         key: pki.server().key,
     };
-    let egress = Egress::open(&up.way_to_nodes.egress(dir.tunnel_socket()))?;
+    let egress = match (up.way_to_nodes.egress(dir.tunnel_socket()), site) {
+        (WayOut::Direct, Some(site)) => Egress::from_nearby(Arc::new(site.clone())),
+        (way, _) => Egress::open(&way)?,
+    };
     Ok(serve::config(
         &up.serving,
         store,
@@ -373,9 +467,10 @@ async fn take_lock(dir: &DataDir) -> Result<Option<std::fs::File>> {
 }
 
 // What the serving certificate must cover: where we listen, this machine, and the `kubernetes` service.
-fn names(up: &Up) -> ServerNames {
+fn names(up: &Up, site: Option<&Site>) -> ServerNames {
     let service = up.serving.service_cluster_ip_range.hosts().next();
     let mut addresses = vec![serve::reachable(up.bind_address)];
+    addresses.extend(site.map(|site| IpAddr::V4(site.gateway())));
     addresses.extend(service.map(IpAddr::V4));
     if up.bind_address.is_unspecified() {
         addresses.extend(serve::outward_address());

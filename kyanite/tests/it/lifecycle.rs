@@ -29,6 +29,7 @@ impl Home {
         command
             .args(words.split_whitespace())
             .env("HOME", self.dir.path())
+            .env("KYANITE_NODES", "0")
             .env("KUBECONFIG", self.path("kubeconfig"));
         Finished::run(&mut command, "")
     }

@@ -120,7 +120,13 @@ impl Site {
         let log = fs::File::create(self.dir.path().join("server.log")).expect("a log");
         let mut command = Command::new(KYANITE);
         command
-            .args(["up", "--foreground", "--port=443", "--data-dir"])
+            .args([
+                "up",
+                "--foreground",
+                "--port=443",
+                "--nodes=0",
+                "--data-dir",
+            ])
             .arg(self.dir.path().join("data"))
             .arg(format!("--bind-address={}", self.network.gateway()))
             .env("HOME", self.dir.path())

@@ -106,7 +106,14 @@ pub(crate) async fn end(child: &mut Child) -> Result<()> {
 async fn start_ours(program: &Path, dir: &Path) -> Result<Started> {
     let mut command = Command::new(program);
     command
-        .args(["up", "--foreground", "--port", "0", "--data-dir"])
+        .args([
+            "up",
+            "--foreground",
+            "--port",
+            "0",
+            "--nodes=0",
+            "--data-dir",
+        ])
         .arg(dir.join("data"))
         // The user's own kubeconfig is not ours to touch here.
         .arg("--kubeconfig")

@@ -98,7 +98,14 @@ fn kubeconfig(dir: &Path) -> PathBuf {
 
 fn ours(kyanite: &Path, dir: &Path) -> Command {
     let mut command = Command::new(kyanite);
-    command.args(["up", "--foreground", "--port", "0", "--data-dir"]);
+    command.args([
+        "up",
+        "--foreground",
+        "--port",
+        "0",
+        "--nodes=0",
+        "--data-dir",
+    ]);
     command.arg(dir.join("data"));
     // The user's own kubeconfig is not ours to touch here.
     command

@@ -24,6 +24,9 @@ const BRIDGE: &str = "br0";
 const CARD: &str = "eth0";
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
+/// A setting of the calling thread's namespace.
+const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
+
 /// The type of the kernel's file system of namespaces, from its `magic.h`.
 const NSFS_MAGIC: u32 = 0x6e73_6673;
 
@@ -87,6 +90,20 @@ impl Network {
         })
     }
 
+    /// Sends what is for these addresses to a machine: the network's route table. The last word counts.
+    pub fn route(&self, to: Ipv4Net, machine: Ipv4Addr) -> Result<(), Error> {
+        let route = move || {
+            netlink("set a route of a network", |netlink| async move {
+                let route = RouteMessageBuilder::<Ipv4Addr>::new()
+                    .destination_prefix(to.network(), to.prefix_len())
+                    .gateway(machine)
+                    .build();
+                netlink.route().add(route).replace().execute().await
+            })
+        };
+        self.inside(route)?
+    }
+
     fn is_there(&self) -> bool {
         rustix::fs::statfs(self.namespace()).is_ok_and(|s| s.f_type as u32 == NSFS_MAGIC)
     }
@@ -109,6 +126,8 @@ impl Network {
                     .execute()
                     .await
             })?;
+            // It is a router too: between machines' pods, as its route table says.
+            fs::write(FORWARDING, "1").map_err(Error::file("write", Path::new(FORWARDING)))?;
             // Last: a namespace that is held is one that is complete.
             mount_bind(OWN_NAMESPACE, &file).map_err(Error::file("hold a namespace at", &file))
         })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use controllers::{Config, Connection, KeyPairFiles, Selection};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::tunnels;
 use crate::client::Client;
@@ -21,14 +21,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn run(
     dir: DataDir,
     agents: bool,
-    begun: impl FnOnce(),
+    begun: oneshot::Sender<()>,
     config: Config,
     mut stop: watch::Receiver<bool>,
     rotated: watch::Receiver<()>,
 ) {
     let stopped = stop.clone();
     let mut joined = let_nodes_join(&dir, agents).await;
-    begun();
+    // Whoever waited for it may have gone.
+    let _ = begun.send(());
     let join = async {
         while let Err(failure) = joined {
             tracing::warn!(%failure, "nodes cannot join yet");

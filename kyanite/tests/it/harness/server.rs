@@ -215,6 +215,7 @@ fn launch(home: &Path, port: u16, options: &ServerOptions) -> Child {
         .arg(home.join("data"))
         .args(&options.flags)
         .env("HOME", home)
+        .env("KYANITE_NODES", "0")
         .env("KUBECONFIG", home.join("merged-kubeconfig"))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file can be shared"))
