@@ -153,6 +153,16 @@ mod tests {
                 "/api/v1/nodes?fieldSelector=metadata.name!%3Dn",
                 "list nodes///",
             ),
+            (
+                "DELETE",
+                "/api/v1/namespaces/a/pods?watch=1",
+                "deletecollection pods//a/",
+            ),
+            (
+                "DELETE",
+                "/api/v1/watch/namespaces/a/pods/x",
+                "delete pods//a/x",
+            ),
             ("GET", "/apis/apps/v1", "get /apis/apps/v1"),
             ("HEAD", "/healthz", "head /healthz"),
         ];

@@ -51,9 +51,7 @@ pub(crate) fn check_size(bytes: &[u8], format: Format) -> Result<()> {
         Format::Protobuf => false,
     };
     if bytes.iter().filter(opens).count() > MAX_PARTS {
-        return Err(ApiError::bad_request(format!(
-            "the body has more than {MAX_PARTS} parts"
-        )));
+        return Err(too_many_parts());
     }
     Ok(())
 }
@@ -75,12 +73,32 @@ fn decode_raw(
         Format::Protobuf => ContentType::Protobuf,
     };
     let default = GroupVersionKind::new(expected.gv.group, expected.gv.version, expected.kind);
-    Ok(objects::decode::decode(
-        content,
-        bytes,
-        Some(&default),
-        objects::decode::builtin,
-    ))
+    let decoded = objects::decode::decode(content, bytes, Some(&default), objects::decode::builtin);
+    // Protobuf needs two bytes for a part, and lists of plain values have no brackets to count.
+    if bytes.len() > MAX_PARTS
+        && let Ok(decoded) = &decoded
+        && !has_at_most(&decoded.object, &mut { MAX_PARTS })
+    {
+        return Err(too_many_parts());
+    }
+    Ok(decoded)
+}
+
+/// Whether a value has no more than so many parts; stops counting when it has.
+fn has_at_most(value: &Value, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else {
+        return false;
+    };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| has_at_most(item, left)),
+        Value::Object(fields) => fields.values().all(|field| has_at_most(field, left)),
+        _ => true,
+    }
+}
+
+fn too_many_parts() -> ApiError {
+    ApiError::bad_request(format!("the body has more than {MAX_PARTS} parts"))
 }
 
 // Upstream's `transformDecodeError`: a body whose kind is known is named by it, any other by its start.

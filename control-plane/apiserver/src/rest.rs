@@ -121,28 +121,14 @@ impl Reply {
 }
 
 impl Call {
-    /// The verb, as authorization and metrics name it.
+    /// The verb: the very one that was authorized.
     pub(crate) fn verb(&self) -> &'static str {
-        let named = self.path.name.is_some();
-        match self.method {
-            Method::GET if self.is_watch() => "watch",
-            Method::GET if named => "get",
-            Method::GET => "list",
-            Method::POST => "create",
-            Method::PUT => "update",
-            Method::PATCH => "patch",
-            Method::DELETE if named => "delete",
-            Method::DELETE => "deletecollection",
-            _ => "",
-        }
+        crate::asked::verb(&self.method, &self.path, &self.query)
     }
 
     /// Whether the request is a watch.
     pub(crate) fn is_watch(&self) -> bool {
-        let collection = self.path.name.is_none() || self.path.legacy_watch;
-        collection
-            && self.path.subresource.is_none()
-            && (self.path.legacy_watch || self.query.flag("watch"))
+        self.verb() == "watch"
     }
 
     fn view(&self) -> Result<View> {
@@ -232,6 +218,10 @@ impl Call {
 impl Api {
     /// Answers a request to a resource.
     pub(crate) async fn call(&self, call: &Call) -> Result<Reply> {
+        // Authorized as what it asks about, and served by nobody, as upstream's routes have it.
+        if call.method == Method::HEAD {
+            return Err(ApiError::method_not_allowed());
+        }
         let verb = call.verb();
         match call.path.subresource.as_deref() {
             Some(name) => {

@@ -3,6 +3,8 @@
 //! client-go branches on `reason` and on cause types, never on text, but kubectl prints the text;
 //! both follow `apimachinery/pkg/api/errors/errors.go`.
 
+use std::collections::HashSet;
+
 use access::Target;
 use http::StatusCode;
 use kinds::field::Errors;
@@ -47,6 +49,9 @@ struct Details {
 
 /// The result of handling a request.
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
+
+/// How many of the things that are wrong with an object are listed.
+const MOST_CAUSES: usize = 1000;
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> ApiError {
@@ -315,12 +320,13 @@ impl ApiError {
         } else {
             format!("{kind}.{group}")
         };
-        let mut lines: Vec<String> = Vec::new();
-        for error in &errors.0 {
-            let line = error.to_string();
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
+        // What nobody reads is not written: an answer must not grow beyond what it answers.
+        let listed = &errors.0[..errors.0.len().min(MOST_CAUSES)];
+        let mut seen = HashSet::new();
+        let lines = listed.iter().map(ToString::to_string);
+        let mut lines: Vec<String> = lines.filter(|line| seen.insert(line.clone())).collect();
+        if listed.len() < errors.0.len() {
+            lines.push(format!("and {} more", errors.0.len() - listed.len()));
         }
         let joined = match lines.as_slice() {
             [one] => one.clone(),
@@ -332,7 +338,7 @@ impl ApiError {
         details.name = name.to_owned();
         details.group = group.to_owned();
         details.kind = kind.to_owned();
-        for e in &errors.0 {
+        for e in listed {
             error = error.cause(e.reason.name(), e.message.clone(), &e.field);
         }
         error

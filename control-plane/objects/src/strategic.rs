@@ -7,6 +7,8 @@
 
 mod order;
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::gotext;
@@ -373,10 +375,11 @@ fn merge_list(
         return Ok(live);
     }
     match (Elements::of(&live, &patch)?, rule.merge_key) {
-        (Elements::Scalars, _) if is_deletion => Ok(live
-            .into_iter()
-            .filter(|item| !patch.contains(item))
-            .collect()),
+        (Elements::Scalars, _) if is_deletion => {
+            let gone: HashSet<String> = patch.iter().map(Value::to_string).collect();
+            let stays = |item: &Value| !gone.contains(&item.to_string());
+            Ok(live.into_iter().filter(stays).collect())
+        }
         (Elements::Scalars, _) => {
             let merged = distinct(live.iter().chain(&patch).cloned().collect());
             order::arrange(merged, &patch, &live, None, Elements::Scalars)
@@ -390,21 +393,11 @@ fn merge_list(
     }
 }
 
-// Upstream fills the hole of a duplicate with the last element; the order is settled afterwards.
-fn distinct(mut items: Vec<Value>) -> Vec<Value> {
-    let mut i = 0;
-    while i < items.len() {
-        let mut j = i + 1;
-        while j < items.len() {
-            if items[i] == items[j] {
-                items.swap_remove(j);
-            } else {
-                j += 1;
-            }
-        }
-        i += 1;
-    }
-    items
+// Which of several equal ones stays does not matter: the order is settled afterwards.
+fn distinct(items: Vec<Value>) -> Vec<Value> {
+    let mut seen = HashSet::with_capacity(items.len());
+    let is_new = |item: &Value| seen.insert(item.to_string());
+    items.into_iter().filter(is_new).collect()
 }
 
 /// Carries out the elements that only hold a `$patch`, and answers what remains of both lists.
@@ -414,6 +407,7 @@ fn without_directives(
     key: &str,
 ) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let mut kept = Vec::with_capacity(patch.len());
+    let mut gone = HashSet::new();
     let mut replaces = false;
     for element in patch {
         let Some((fields, directive)) = directive_of(&element) else {
@@ -425,13 +419,15 @@ fn without_directives(
                 let Some(value) = fields.get(key) else {
                     return no_merge_key(fields, key);
                 };
-                live.retain(|item| item.get(key) != Some(value));
+                gone.insert(value.to_string());
             }
             Some("replace") => replaces = true,
             Some("merge") => return refuse("merging lists cannot yet be specified in the patch"),
             _ => return unknown_directive(directive, fields),
         }
     }
+    let is_gone = |value: &Value| gone.contains(&value.to_string());
+    live.retain(|item| !item.get(key).is_some_and(is_gone));
     Ok(if replaces {
         (kept, Vec::new())
     } else {
@@ -450,6 +446,12 @@ fn merge_elements(
     key: &str,
     ty: Option<TypeRef>,
 ) -> Outcome<Vec<Value>> {
+    let mut places = HashMap::with_capacity(live.len());
+    for (place, item) in live.iter().enumerate() {
+        if let Some(value) = item.get(key) {
+            places.entry(value.to_string()).or_insert(place);
+        }
+    }
     for element in patch {
         let Value::Object(fields) = element else {
             return bad_type("map[string]interface {}", element);
@@ -457,7 +459,8 @@ fn merge_elements(
         let Some(value) = fields.get(key) else {
             return no_merge_key(fields, key);
         };
-        match live.iter_mut().find(|item| item.get(key) == Some(value)) {
+        let place = *places.entry(value.to_string()).or_insert(live.len());
+        match live.get_mut(place) {
             Some(Value::Object(current)) => {
                 *current = merge_map(std::mem::take(current), fields.clone(), ty)?;
             }

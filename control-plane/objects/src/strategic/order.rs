@@ -1,5 +1,7 @@
 //! The order of a merged list: what the patch asks for first, then the live order.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::{DIRECTIVE, Elements, Outcome, SET_ORDER, bad_type, no_merge_key, refuse};
@@ -67,15 +69,14 @@ pub(super) fn arrange(
     key: Option<&str>,
     elements: Elements,
 ) -> Outcome<Vec<Value>> {
+    let asked_for = Places::of(wanted, key);
     let mut patched = Vec::new();
     let mut live_only = Vec::new();
     for element in merged {
-        let id = identity(&element, key)?;
-        let is_wanted = wanted.iter().any(|w| place_value(w, key) == Some(id));
-        if is_wanted {
-            patched.push(element)
-        } else {
-            live_only.push(element)
+        identity(&element, key)?;
+        match asked_for.of_element(&element) {
+            Some(_) => patched.push(element),
+            None => live_only.push(element),
         }
     }
     let key = if elements == Elements::Maps {
@@ -85,7 +86,7 @@ pub(super) fn arrange(
     };
     let patched = sorted(patched, wanted, key, elements)?;
     let live_only = sorted(live_only, live, key, elements)?;
-    Ok(interleaved(live_only, patched, live, key))
+    Ok(interleaved(live_only, patched, &Places::of(live, key)))
 }
 
 fn place_value<'v>(element: &'v Value, key: Option<&str>) -> Option<&'v Value> {
@@ -95,13 +96,36 @@ fn place_value<'v>(element: &'v Value, key: Option<&str>) -> Option<&'v Value> {
     }
 }
 
-fn place(order: &[Value], element: &Value, key: Option<&str>) -> Option<usize> {
-    let id = place_value(element, key);
-    order.iter().position(|o| place_value(o, key) == id)
+/// Where the elements of a list stand, by what identifies them: looked up once for each, however long the list is.
+struct Places<'k> {
+    key: Option<&'k str>,
+    first: HashMap<Option<String>, usize>,
 }
 
-// Go sorts short slices by insertion, and upstream's comparison is not a strict order when an
-// element has no place: only the same algorithm gives the same answer.
+impl<'k> Places<'k> {
+    fn of(order: &[Value], key: Option<&'k str>) -> Places<'k> {
+        let mut first = HashMap::with_capacity(order.len());
+        for (place, element) in order.iter().enumerate() {
+            first.entry(written(element, key)).or_insert(place);
+        }
+        Places { key, first }
+    }
+
+    fn of_element(&self, element: &Value) -> Option<usize> {
+        self.first.get(&written(element, self.key)).copied()
+    }
+}
+
+// Two values are equal when they are written the same: the keys of objects are sorted.
+fn written(element: &Value, key: Option<&str>) -> Option<String> {
+    place_value(element, key).map(Value::to_string)
+}
+
+/// What Go sorts by insertion (`sort.Slice`'s `maxInsertion`).
+const SHORT: usize = 12;
+
+// Upstream's comparison is not a strict order when an element has no place: for short lists only the same algorithm
+// gives the same answer, and for long ones Go promises none.
 fn sorted(
     items: Vec<Value>,
     order: &[Value],
@@ -115,14 +139,25 @@ fn sorted(
             .try_for_each(|item| identity(item, key).map(|_| ()))?;
     }
     let is_deletion = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str) == Some("delete");
-    let (deletions, mut items): (Vec<_>, Vec<_>) = items.into_iter().partition(is_deletion);
+    let (deletions, items): (Vec<_>, Vec<_>) = items.into_iter().partition(is_deletion);
+    let places = Places::of(order, key);
+    let mut placed: Vec<(Option<usize>, Value)> = items
+        .into_iter()
+        .map(|item| (places.of_element(&item), item))
+        .collect();
+    match placed.len() <= SHORT {
+        true => insertion_sort(&mut placed),
+        false => placed.sort_by_key(|(place, _)| *place),
+    }
+    let mut items: Vec<Value> = placed.into_iter().map(|(_, item)| item).collect();
+    items.extend(deletions);
+    Ok(items)
+}
+
+fn insertion_sort(items: &mut [(Option<usize>, Value)]) {
     for end in 1..items.len() {
         for at in (1..=end).rev() {
-            let places = (
-                place(order, &items[at], key),
-                place(order, &items[at - 1], key),
-            );
-            let is_less = match places {
+            let is_less = match (items[at].0, items[at - 1].0) {
                 (Some(this), Some(previous)) => this < previous,
                 _ => true,
             };
@@ -132,23 +167,16 @@ fn sorted(
             items.swap(at, at - 1);
         }
     }
-    items.extend(deletions);
-    Ok(items)
 }
 
 /// Inserts each live-only element before the first patched one that stood after it in `live`.
-fn interleaved(
-    live_only: Vec<Value>,
-    patched: Vec<Value>,
-    live: &[Value],
-    key: Option<&str>,
-) -> Vec<Value> {
+fn interleaved(live_only: Vec<Value>, patched: Vec<Value>, live: &Places<'_>) -> Vec<Value> {
     let mut out = Vec::with_capacity(live_only.len() + patched.len());
     let mut left = live_only.into_iter().peekable();
     for right in patched {
-        let right_place = place(live, &right, key);
+        let right_place = live.of_element(&right);
         while let (Some(next), Some(right_place)) = (left.peek(), right_place) {
-            if place(live, next, key).is_none_or(|p| p >= right_place) {
+            if live.of_element(next).is_none_or(|p| p >= right_place) {
                 break;
             }
             out.extend(left.next());

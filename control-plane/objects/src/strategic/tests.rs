@@ -327,3 +327,23 @@ fn anything() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+#[test]
+fn a_long_list_in_another_order_is_merged_in_time() {
+    // Looking each element up in each list anew would take hours.
+    const MANY: usize = 20_000;
+    let entry = |n: usize, value: &str| json!({"name": format!("E{n}"), "value": value});
+    let live: Value = (0..MANY).map(|n| entry(n, "old")).collect();
+    let patch: Value = (0..MANY).rev().map(|n| entry(n, "new")).collect();
+    let order: Value = (0..MANY)
+        .rev()
+        .map(|n| json!({"name": format!("E{n}")}))
+        .collect();
+    let merged = patched(
+        "io.k8s.api.core.v1.Container",
+        &json!({"name": "c", "env": live}),
+        &json!({"name": "c", "$setElementOrder/env": order, "env": patch}),
+    )
+    .unwrap();
+    assert_eq!(merged["env"], patch);
+}
