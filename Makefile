@@ -4,22 +4,29 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .DEFAULT_GOAL := help
-.PHONY: help up down test lint bench profile conformance upstream interop
+.PHONY: help up down install test lint bench profile conformance upstream interop
 
 SETUP = scripts/setup --for $@ && eval "$$(scripts/env)"
+# The program, and what containers and container runtimes start for each pod.
+PROGRAMS = --package kyanite --package cni --package images
 KYANITE = $${CARGO_TARGET_DIR:-target}/release/kyanite
 
 help: ## list these commands
 	awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: ## build Kyanite and start it; kubectl then works with the context `kyanite`
+up: ## build Kyanite and start a cluster; kubectl then works with the context `kyanite` (NODES=3 for three nodes)
 	$(SETUP)
 	echo "building (the first time takes about ten minutes on two cores)"
-	scripts/release --package kyanite
-	$(KYANITE) up
+	scripts/release $(PROGRAMS)
+	$(KYANITE) up $(if $(NODES),--nodes $(NODES))
 
 down: ## stop it; the data stays until `kyanite down --purge`
 	$(KYANITE) down
+
+install: ## copy the programs to PREFIX (/usr/local), with the names they stand in for and shell completions
+	$(SETUP)
+	scripts/release $(PROGRAMS)
+	scripts/install "$${PREFIX:-/usr/local}"
 
 test: ## run every test, against real clients where this machine has them
 	$(SETUP)

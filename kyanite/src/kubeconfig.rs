@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::datadir::{DataDir, write_private};
 use crate::exit::{Code, Failure, Result};
-use crate::pki::{Authority, LEAVES, Pki};
+use crate::pki::{Authority, LEAVES, Pair, Pki};
 
 /// The name of our cluster, user and context.
 const NAME: &str = "kyanite";
@@ -50,6 +50,11 @@ pub(crate) fn with_user(server: &str, bundle: &Path, name: &str, user: Value) ->
     }))
 }
 
+/// A user that proves itself by this certificate.
+pub(crate) fn certificate_user(pair: &Pair) -> Result<Value> {
+    Ok(json!({"client-certificate-data": data(&pair.cert)?, "client-key-data": data(&pair.key)?}))
+}
+
 fn data(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Failure::file("read", path, &e))?;
     Ok(STANDARD.encode(bytes))
@@ -64,7 +69,7 @@ pub(crate) fn write_all(dir: &DataDir, server: &str, pki: &Pki) -> Result<Value>
             continue;
         };
         let pair = pki.leaf(leaf.name);
-        let user = json!({"client-certificate-data": data(&pair.cert)?, "client-key-data": data(&pair.key)?});
+        let user = certificate_user(&pair)?;
         let path = dir.path().join(file);
         let is_admin = path == dir.kubeconfig();
         let name = if is_admin { NAME } else { leaf.common_name };

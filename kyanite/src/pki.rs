@@ -90,7 +90,7 @@ const fn client(name: &'static str, common_name: &'static str) -> Leaf {
 const SERVER: &str = "apiserver";
 
 /// Every certificate below the authorities.
-pub(crate) const LEAVES: [Leaf; 6] = [
+pub(crate) const LEAVES: [Leaf; 7] = [
     Leaf {
         usage: Usage::Server,
         ..client(SERVER, "kube-apiserver")
@@ -110,6 +110,7 @@ pub(crate) const LEAVES: [Leaf; 6] = [
         kubeconfig: Some("scheduler.conf"),
         ..client("scheduler", "system:kube-scheduler")
     },
+    client("kube-proxy", "system:kube-proxy"),
     Leaf {
         authority: Authority::FrontProxy,
         ..client("front-proxy-client", "front-proxy-client")

@@ -39,6 +39,8 @@ use crate::{kubeconfig, logging, pki};
 
 /// The subnet of `az aks create`'s nodes.
 const NODE_SUBNET: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 224, 0, 0), 16);
+/// Where pods' addresses come from: each node has a part of it.
+const CLUSTER_CIDR: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16);
 /// The region that nodes say they are in.
 const LOCATION: &str = "local";
 /// How many nodes there are where nobody says how many.
@@ -315,6 +317,8 @@ fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, site: Site) -> Result<Nodes> {
         ca,
         gateway: site.gateway(),
         network: site::NETWORK,
+        cluster_cidr: CLUSTER_CIDR,
+        proxy_kubeconfig: proxy_kubeconfig(pki)?,
         cluster_dns: services.hosts().nth(9).unwrap_or(services.addr()),
         location: LOCATION.to_owned(),
         vm_size: up.nodes.vm_size.clone(),
@@ -326,6 +330,14 @@ fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, site: Site) -> Result<Nodes> {
         programs: nodes::programs(dir.images())?,
         count: up.nodes.nodes.unwrap_or(DEFAULT_NODES).into(),
     })
+}
+
+fn proxy_kubeconfig(pki: &Pki) -> Result<String> {
+    let server = format!("https://{}:{}", node_spec::API_SERVER, site::API_PORT);
+    let bundle = pki.authority(Authority::Cluster).cert;
+    let user = kubeconfig::certificate_user(&pki.leaf("kube-proxy"))?;
+    let config = kubeconfig::with_user(&server, &bundle, "kube-proxy", user)?;
+    Ok(objects::yaml::to_string(&config))
 }
 
 // Nodes that do not come are no reason to take the control plane away: with it one finds out why.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ipnet::Ipv4Net;
 use machines::{Attachment, Bind, File, Spec};
 use node_controller::custom_data::{Form, custom_data};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ const POOL: &str = "nodepool1";
 /// Where a machine finds the images that nobody needs to pull.
 const IMAGES: &str = "/opt/kyanite/images";
 /// The image of every pod's sandbox.
-pub(super) const PAUSE_IMAGE: &str = "mcr.microsoft.com/oss/kubernetes/pause:3.10";
+pub(super) const PAUSE_IMAGE: &str = "mcr.microsoft.com/oss/v2/kubernetes/pause:3.10";
 
 // As node images bring it: it waits for cloud-init, and for a configuration.
 const NODE_CONTROLLER_UNIT: &str = "[Unit]
@@ -37,6 +38,16 @@ const IMPORT_IMAGES: &str = "[Service]
 ExecStartPost=-/bin/sh -c 'for image in /opt/kyanite/images/*.tar; do /usr/bin/ctr --namespace k8s.io images import \"$image\"; done'
 ";
 
+// A service of the node: what reaches Services must be there before pods are.
+const PROXY_UNIT: &str = "[Unit]
+Description=Kubernetes service proxy
+After=network-online.target aks-node-controller.service
+[Service]
+ExecStart=/usr/local/bin/kyanite kube-proxy --kubeconfig=/etc/kubernetes/kube-proxy.conf --hostname-override=%H --cluster-cidr=CLUSTER_CIDR
+Restart=always
+RestartSec=1
+";
+
 /// What the nodes of a cluster have in common.
 pub(super) struct Cluster {
     /// Tells its nodes from those of other clusters on this host: eight digits, as AKS has them.
@@ -46,6 +57,10 @@ pub(super) struct Cluster {
     pub(super) gateway: Ipv4Addr,
     pub(super) network: &'static str,
     pub(super) cluster_dns: Ipv4Addr,
+    /// Where pods' addresses come from.
+    pub(super) cluster_cidr: Ipv4Net,
+    /// How the service proxy reaches the API server.
+    pub(super) proxy_kubeconfig: String,
     pub(super) location: String,
     pub(super) vm_size: String,
     pub(super) zones: Vec<String>,
@@ -148,7 +163,9 @@ impl Cluster {
             custom_data: custom_data.into_bytes(),
             files: self.files(&name, address),
             binds: programs.binds(&self.kubernetes_version),
-            units: vec!["aks-node-controller.service".to_owned()],
+            units: ["aks-node-controller.service", "kube-proxy.service"]
+                .map(str::to_owned)
+                .to_vec(),
             name,
         })
     }
@@ -159,8 +176,14 @@ impl Cluster {
             self.gateway
         );
         let unit = |path: &str, text: &str| File::new(format!("/etc/systemd/system/{path}"), text);
+        let proxy = PROXY_UNIT.replace("CLUSTER_CIDR", &self.cluster_cidr.to_string());
         vec![
             File::new("/etc/hosts", hosts),
+            File {
+                mode: 0o600,
+                ..File::new("/etc/kubernetes/kube-proxy.conf", &*self.proxy_kubeconfig)
+            },
+            unit("kube-proxy.service", &proxy),
             unit("aks-node-controller.service", NODE_CONTROLLER_UNIT),
             unit("containerd.service.d/10-images.conf", IMPORT_IMAGES),
         ]
@@ -180,6 +203,7 @@ impl Programs {
                 "/opt/azure/containers/aks-node-controller".to_owned(),
             ),
             bind(&self.kyanite, format!("/opt/bin/kubelet-{version}")),
+            bind(&self.kyanite, "/usr/local/bin/kyanite".to_owned()),
             bind(&self.images, IMAGES.to_owned()),
         ];
         let plugins = ["bridge", "host-local", "loopback", "portmap", "kyanite-cni"];
@@ -208,6 +232,8 @@ mod tests {
             gateway: Ipv4Addr::new(10, 224, 0, 1),
             network: "cluster",
             cluster_dns: Ipv4Addr::new(10, 0, 0, 10),
+            cluster_cidr: "10.244.0.0/16".parse().unwrap(),
+            proxy_kubeconfig: String::new(),
             location: "local".into(),
             vm_size: "Standard_D2s_v5".into(),
             zones: vec!["1".into(), "2".into()],
