@@ -170,6 +170,25 @@ impl Actor {
         }
     }
 
+    /// Deletes the object at a path as the options say.
+    pub async fn delete_as(&self, path: &str, options: &Value) -> Answer<()> {
+        let request = request(Method::DELETE, path, body(options)?)?;
+        self.send::<Value>(request).await.map(drop)
+    }
+
+    /// Changes the object at a path, whatever its kind.
+    pub async fn patch_at(&self, path: &str, patch: &Patch<Value>) -> Answer<()> {
+        let (form, patch) = match patch {
+            Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
+            Patch::Merge(patch) => ("application/merge-patch+json", patch),
+            _ => return Err(SyncError::Other("only merging patches go by path".into())),
+        };
+        let mut request = request(Method::PATCH, path, body(patch)?)?;
+        let form = HeaderValue::from_static(form);
+        request.headers_mut().insert(CONTENT_TYPE, form);
+        self.send::<Value>(request).await.map(drop)
+    }
+
     /// Replaces an object that was read.
     pub async fn write(&self, path: &str, object: &Value) -> Answer<Value> {
         self.send(request(Method::PUT, path, body(object)?)?).await

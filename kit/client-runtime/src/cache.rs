@@ -141,6 +141,19 @@ impl<V: Send + Sync + 'static> Cache<V> {
         inside.any(|(_, object)| is(object))
     }
 
+    /// The objects of a namespace that are as asked for, in the order of their names.
+    pub fn within(&self, namespace: &str, is: impl Fn(&V) -> bool) -> Vec<(ObjectKey, Arc<V>)> {
+        let first = ObjectKey::new(namespace, "");
+        let objects = self.objects();
+        let inside = objects
+            .range(first..)
+            .take_while(|(key, _)| key.namespace == namespace);
+        inside
+            .filter(|(_, object)| is(object))
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
+            .collect()
+    }
+
     /// Shows every object to the listeners again, so that what went unnoticed is noticed.
     pub fn look_again(&self) {
         for (key, object) in self.all() {
@@ -207,7 +220,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
 const UNPOISONED: &str = "nothing panics while it holds the cache";
 
 /// What happens to the objects of a watch, whatever their kind.
-pub(crate) type Events = BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
+pub type Events = BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
 
 /// Watches objects as plain JSON. The kinds' own types come later, one object at a time: watching each kind
 /// with a machinery of its own would make the program twice as large.
@@ -224,7 +237,15 @@ pub(crate) fn watch_metadata<K>(api: Api<K>, config: watcher::Config) -> Events
 where
     K: Resource<DynamicType = ()>,
 {
-    let api: Api<PartialObjectMeta<DynamicObject>> = erased(api);
+    metadata_events(erased(api), config)
+}
+
+/// The metadata of every object of a resource that is known by name only.
+pub fn watch_metadata_of(client: kube::Client, resource: &ApiResource) -> Events {
+    metadata_events(Api::all_with(client, resource), watcher::Config::default())
+}
+
+fn metadata_events(api: Api<PartialObjectMeta<DynamicObject>>, config: watcher::Config) -> Events {
     let whole = |meta: PartialObjectMeta<DynamicObject>| DynamicObject {
         types: meta.types,
         metadata: meta.metadata,

@@ -73,6 +73,7 @@ fn as_another<C: From<P>, P>(_: &C, parts: P) -> C {
 
 async fn client_config(connection: &Connection) -> Result<ClientConfig, Error> {
     match connection {
+        Connection::InCluster => ClientConfig::incluster().map_err(|e| unusable(connection, &e)),
         Connection::Kubeconfig(path) => {
             let kubeconfig =
                 Kubeconfig::read_from(path).map_err(|e| Error::file("read", path, &e))?;
@@ -99,6 +100,7 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
 
 fn unusable(connection: &Connection, cause: &dyn std::fmt::Display) -> Error {
     let place = match connection {
+        Connection::InCluster => "the pod's service account".into(),
         Connection::Kubeconfig(path) => path.display().to_string(),
         Connection::Certificate { server, .. } => server.clone(),
     };

@@ -6,6 +6,8 @@ use std::time::Duration;
 /// How the API server is reached.
 #[derive(Debug, Clone)]
 pub enum Connection {
+    /// As the service account of the pod that this program runs in.
+    InCluster,
     /// As a kubeconfig's current context says.
     Kubeconfig(PathBuf),
     /// By address, with a client certificate.

@@ -21,7 +21,7 @@ mod worker;
 use std::path::Path;
 
 pub use actor::{Actor, Answer, Object, is, is_namespace_ending, is_outdated, path_of};
-pub use cache::{Cache, Change, Completion, ObjectKey};
+pub use cache::{Cache, Change, Completion, Events, ObjectKey, watch_metadata_of};
 pub use connect::clients;
 pub use connection::{Connection, KeyPairFiles, LeaderElection};
 pub use leader_election::{Seat, acquire, hold, release};
