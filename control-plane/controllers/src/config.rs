@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client_runtime::{Connection, KeyPairFiles, LeaderElection};
 
+use crate::nodes::settings::{NodeIpam, NodeLifecycle};
 use crate::selection::Selection;
 
 /// How the manager runs. Key material is named by file and read when it is used, so that a rotated
@@ -28,6 +29,12 @@ pub struct Config {
     pub own_identities: bool,
     /// The election to win before anything runs; none where only one manager can exist.
     pub leader_election: Option<LeaderElection>,
+    /// How nodes are watched over.
+    pub node_lifecycle: NodeLifecycle,
+    /// Which addresses nodes get for their pods; none where that is somebody else's business.
+    pub node_ipam: Option<NodeIpam>,
+    /// How many pods that have ended are kept; 0 keeps all (`--terminated-pod-gc-threshold`).
+    pub terminated_pod_gc_threshold: usize,
 }
 
 impl Config {
@@ -42,6 +49,9 @@ impl Config {
             selection: Selection::everything(),
             own_identities: true,
             leader_election: None,
+            node_lifecycle: NodeLifecycle::default(),
+            node_ipam: None,
+            terminated_pod_gc_threshold: 12_500,
         }
     }
 }

@@ -16,15 +16,19 @@ mod csr_approving;
 mod csr_cleaner;
 mod csr_signing;
 mod der;
+mod garbage;
 mod namespace;
+mod nodes;
 mod protection;
 mod resource_quota;
 mod root_ca_publisher;
 mod selection;
 mod service_account;
 mod service_account_token;
+mod services;
 mod token_cleaner;
 mod watched;
+mod workloads;
 
 use std::sync::Arc;
 
@@ -32,6 +36,7 @@ use client_runtime::Runtime;
 
 pub use client_runtime::{Connection, Error, KeyPairFiles, LeaderElection};
 pub use config::Config;
+pub use nodes::settings::{BadRange, NodeIpam, NodeLifecycle};
 pub use selection::Selection;
 
 /// One controller: its name, the name it had before, and how it starts.
@@ -64,7 +69,7 @@ const fn controller(
 
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
-const CONTROLLERS: [Controller; 14] = [
+const CONTROLLERS: &[Controller] = &[
     controller("serviceaccount-token-controller", "serviceaccount-token", true, service_account_token::start),
     controller("serviceaccount-controller", "serviceaccount", true, service_account::start),
     controller("root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, root_ca_publisher::start),
@@ -77,9 +82,57 @@ const CONTROLLERS: [Controller; 14] = [
     controller("persistentvolumeclaim-protection-controller", "pvc-protection", true, protection::claims::start),
     controller("persistentvolume-protection-controller", "pv-protection", true, protection::volumes::start),
     controller("volumeattributesclass-protection-controller", "", true, protection::attribute_classes::start),
+    controller("replicaset-controller", "replicaset", true, workloads::replica_set::start),
+    controller("replicationcontroller-controller", "replicationcontroller", true, workloads::replica_set::start_for_controllers),
+    controller("deployment-controller", "deployment", true, workloads::deployment::start),
+    controller("endpointslice-controller", "endpointslice", true, services::endpoint_slices::start),
+    controller("endpoints-controller", "endpoint", true, services::endpoints::start),
+    controller("endpointslice-mirroring-controller", "endpointslicemirroring", true, services::mirroring::start),
+    controller("node-lifecycle-controller", "nodelifecycle", true, nodes::lifecycle::start),
+    controller("taint-eviction-controller", "", true, nodes::taint_eviction::start),
+    controller("node-ipam-controller", "nodeipam", true, nodes::ipam::start),
+    controller("garbage-collector-controller", "garbagecollector", true, garbage::collector::start),
+    controller("pod-garbage-collector-controller", "podgc", true, garbage::pods::start),
+    controller("job-controller", "job", true, workloads::job::start),
+    controller("ttl-after-finished-controller", "ttl-after-finished", true, workloads::ttl_after_finished::start),
+    controller("daemonset-controller", "daemonset", true, workloads::daemon_set::start),
+    controller("statefulset-controller", "statefulset", true, workloads::stateful_set::start),
+    controller("cronjob-controller", "cronjob", true, workloads::cron_job::start),
+    controller("disruption-controller", "disruption", true, workloads::disruption::start),
+    controller("ttl-controller", "ttl", true, workloads::node_ttl::start),
+    controller("ephemeral-volume-controller", "ephemeral-volume", true, workloads::ephemeral_claims::start),
+    controller("resourceclaim-controller", "resource-claim-controller", true, workloads::resource_claims::start),
+    controller("service-cidr-controller", "", true, services::cidrs::start),
     controller("bootstrap-signer-controller", "bootstrapsigner", false, bootstrap_signer::start),
     controller("token-cleaner-controller", "tokencleaner", false, token_cleaner::start),
 ];
+
+/// Upstream's controllers that are not here, and why. Their names are known, so that lists made for upstream's
+/// manager are understood.
+#[rustfmt::skip]
+const LATER: [(&str, &str, &str); 16] = [
+    ("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling", "needs the metrics APIs"),
+    ("persistentvolume-binder-controller", "persistentvolume-binder", "storage is not served by drivers yet"),
+    ("persistentvolume-attach-detach-controller", "attachdetach", "storage is not served by drivers yet"),
+    ("persistentvolume-expander-controller", "persistentvolume-expander", "storage is not served by drivers yet"),
+    ("selinux-warning-controller", "", "off by default upstream; no node labels volumes"),
+    ("service-lb-controller", "service", "belongs to the cloud's controller manager"),
+    ("node-route-controller", "route", "belongs to the cloud's controller manager"),
+    ("cloud-node-lifecycle-controller", "cloud-node-lifecycle", "belongs to the cloud's controller manager"),
+    ("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner", "no token is made without being asked for"),
+    ("validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status", "the API server checks expressions when they are written"),
+    ("storageversion-garbage-collector-controller", "storage-version-gc", "off by default upstream; storage versions are not recorded"),
+    ("storage-version-migrator-controller", "", "off by default upstream; every kind is stored in one version"),
+    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", "", "off by default upstream; its API is a beta that is not served"),
+    ("podcertificaterequest-cleaner-controller", "", "off by default upstream; its API is a beta that is not served"),
+    ("device-taint-eviction-controller", "", "off by default upstream; its API is a beta that is not served"),
+    ("resourcepoolstatusrequest-controller", "", "off by default upstream; its API is an alpha that is not served"),
+];
+
+/// Upstream's controllers that are not here: their names, and why not.
+pub fn later() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LATER.iter().map(|(name, _, why)| (*name, *why))
+}
 
 /// The names of every controller there is here; another manager beside this one must leave these alone.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -103,7 +156,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
 fn assemble(config: &Arc<Config>, client: kube::Client, bare: kube::Client) -> Manager {
     let mut manager = Runtime::new(Arc::clone(config), client, bare, config.own_identities);
     for controller in CONTROLLERS {
-        if config.selection.includes(&controller) {
+        if config.selection.includes(controller) {
             (controller.start)(&mut manager, controller.name);
             tracing::info!(controller = controller.name, "started");
         }

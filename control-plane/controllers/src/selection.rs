@@ -23,7 +23,11 @@ impl Selection {
         let entries: Vec<String> = entries.into_iter().map(str::to_owned).collect();
         for entry in &entries {
             let name = entry.strip_prefix('-').unwrap_or(entry);
-            if entry != "*" && !crate::CONTROLLERS.iter().any(|c| c.is_called(name)) {
+            let is_later = crate::LATER
+                .iter()
+                .any(|row| row.0 == name || row.1 == name);
+            let is_known = is_later || crate::CONTROLLERS.iter().any(|c| c.is_called(name));
+            if entry != "*" && (name.is_empty() || !is_known) {
                 return Err(format!(
                     "\"{name}\" is not in the list of known controllers"
                 ));
