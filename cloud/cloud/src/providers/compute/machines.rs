@@ -1,0 +1,348 @@
+//! Virtual machines.
+
+use serde_json::{Value, json};
+
+use super::super::{Call, identity};
+use super::{accepted, disks, power_of, sizes, statuses, target};
+use crate::arm::document::{self, Document};
+use crate::arm::fault::Fault;
+use crate::arm::id::Id;
+use crate::arm::kind::Draft;
+use crate::clock::seven_digits;
+use crate::exchange::Reply;
+use crate::turn::Turn;
+
+/// Which power state an action leads to.
+const POWER: [(&str, &str); 7] = [
+    ("start", "running"),
+    ("restart", "running"),
+    ("poweroff", "stopped"),
+    ("deallocate", "deallocated"),
+    ("redeploy", "running"),
+    ("reimage", "running"),
+    ("reapply", ""),
+];
+
+/// Decides on a machine: its size, its disks, its identity.
+pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let location = draft.body["location"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let size = draft.body["properties"]["hardwareProfile"]["vmSize"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    sizes::check(&size, &location)?;
+    if draft.is_new() {
+        sizes::check_quota(turn, &location, sizes::cores(&size))?;
+    }
+    check_unchanged(draft)?;
+    identity::assign(turn, draft)?;
+    let image = draft.body["properties"]["storageProfile"]["imageReference"].clone();
+    complete_system(&mut draft.body["properties"]["osProfile"], &image);
+    storage(turn, draft)?;
+    let (own, made) = (
+        draft.was("/properties/vmId"),
+        draft.was("/properties/timeCreated"),
+    );
+    let properties = draft.properties();
+    properties["vmId"] = if own.is_null() {
+        json!(turn.chance.guid())
+    } else {
+        own
+    };
+    properties["timeCreated"] = if made.is_null() {
+        json!(seven_digits(turn.now))
+    } else {
+        made
+    };
+    if draft.hidden["power"].is_null() {
+        draft.hidden = json!({"power": "running"});
+    }
+    Ok(())
+}
+
+fn check_unchanged(draft: &Draft<'_>) -> Result<(), Fault> {
+    for (pointer, name) in [
+        (
+            "/properties/osProfile/computerName",
+            "osProfile.computerName",
+        ),
+        (
+            "/properties/osProfile/adminUsername",
+            "osProfile.adminUsername",
+        ),
+    ] {
+        let (was, is) = (
+            draft.was(pointer),
+            draft.body.pointer(pointer).cloned().unwrap_or_default(),
+        );
+        if !was.is_null() && !is.is_null() && was != is {
+            let message = format!("Changing property '{name}' is not allowed.");
+            return Err(Fault::conflict("PropertyChangeNotAllowed", message).target(name));
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what a system's settings say when nobody does; passwords are not kept.
+pub(super) fn complete_system(profile: &mut Value, image: &Value) {
+    if !profile.is_object() {
+        return;
+    }
+    let publisher = image["publisher"]
+        .as_str()
+        .unwrap_or_default()
+        .to_lowercase();
+    let is_windows = publisher.contains("windows");
+    let had_password = document::take(profile, "/adminPassword").is_some();
+    document::take(profile, "/customData");
+    document::fill(
+        profile,
+        &json!({"secrets": [], "allowExtensionOperations": true, "requireGuestProvisionSignal": true}),
+    );
+    let defaults = match is_windows {
+        true => {
+            json!({"windowsConfiguration": {"provisionVMAgent": true, "enableAutomaticUpdates": true}})
+        }
+        false => {
+            json!({"linuxConfiguration": {"disablePasswordAuthentication": !had_password, "provisionVMAgent": true}})
+        }
+    };
+    document::fill(profile, &defaults);
+}
+
+/// The disk of the system is made with the machine; others are attached.
+fn storage(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let (id, name) = (draft.id.clone(), draft.id.name().to_owned());
+    let before = draft.was("/properties/storageProfile/dataDisks");
+    let is_windows = draft.body["properties"]["osProfile"]["windowsConfiguration"].is_object();
+    let system = if is_windows { "Windows" } else { "Linux" };
+    let title = format!("{name}_OsDisk_1_{}", turn.chance.hex(32));
+    let properties = draft.properties();
+    document::fill(
+        &mut properties["storageProfile"],
+        &json!({"dataDisks": [], "osDisk": {}}),
+    );
+    if properties["storageProfile"].is_null() {
+        properties["storageProfile"] = json!({"dataDisks": [], "osDisk": {}});
+    }
+    let disk = &mut properties["storageProfile"]["osDisk"];
+    document::object(disk);
+    document::fill(
+        disk,
+        &json!({"osType": system, "name": title, "createOption": "FromImage", "caching": "None",
+        "deleteOption": "Detach", "diskSizeGB": if is_windows { 127 } else { 30 },
+        "managedDisk": {"storageAccountType": "Premium_LRS"}}),
+    );
+    if !properties["storageProfile"]["imageReference"].is_null() {
+        document::fill(
+            &mut properties["storageProfile"]["imageReference"],
+            &json!({"exactVersion": "22.04.202606100"}),
+        );
+    }
+    let mut now = properties["storageProfile"]["dataDisks"].take();
+    fresh_disks(turn, draft, &mut now);
+    disks::attach(turn, &id.to_string(), &before, &mut now)?;
+    draft.properties()["storageProfile"]["dataDisks"] = now;
+    Ok(())
+}
+
+/// Disks that a machine brings into being: empty ones.
+fn fresh_disks(turn: &mut Turn<'_>, draft: &Draft<'_>, list: &mut Value) {
+    for disk in list.as_array_mut().into_iter().flatten() {
+        if disk["createOption"] != "Empty" || disk["managedDisk"]["id"].is_string() {
+            continue;
+        }
+        let place = disk["lun"].as_i64().unwrap_or(0);
+        let title = format!(
+            "{}_disk{}_{}",
+            draft.id.name(),
+            place + 2,
+            turn.chance.hex(32)
+        );
+        let name = disk["name"].as_str().map_or(title, str::to_owned);
+        let id = format!(
+            "{}/providers/Microsoft.Compute/disks/{name}",
+            draft.id.scope
+        );
+        let size = disk["diskSizeGB"].as_u64().unwrap_or(1);
+        let kind = disk["managedDisk"]["storageAccountType"]
+            .as_str()
+            .unwrap_or("Premium_LRS")
+            .to_owned();
+        let machine = Document::new(turn, draft.body.clone());
+        disks::make(turn, &id, &machine, size, &kind);
+        disk["name"] = json!(name);
+        disk["managedDisk"] = json!({"id": id, "storageAccountType": kind});
+    }
+}
+
+/// The system's disk is there once the machine is.
+pub(super) fn finish(turn: &mut Turn<'_>, document: &mut Document) {
+    let Some(id) = Id::parse(document.id()) else {
+        return;
+    };
+    let disk = document.body["properties"]["storageProfile"]["osDisk"].clone();
+    if disk["managedDisk"]["id"].is_string() || disk["diffDiskSettings"].is_object() {
+        return;
+    }
+    let address = format!(
+        "{}/providers/Microsoft.Compute/disks/{}",
+        id.scope,
+        disk["name"].as_str().unwrap_or_default()
+    );
+    let kind = disk["managedDisk"]["storageAccountType"]
+        .as_str()
+        .unwrap_or("Premium_LRS");
+    disks::make(
+        turn,
+        &address,
+        document,
+        disk["diskSizeGB"].as_u64().unwrap_or(30),
+        kind,
+    );
+    document.body["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"] = json!(address);
+}
+
+/// A machine lets go of its disks.
+pub(super) fn leave(turn: &mut Turn<'_>, _: &Id, document: &Document) -> Result<(), Fault> {
+    disks::release(turn, &document.body)
+}
+
+/// What is known of a machine that runs.
+pub(super) fn view(turn: &Turn<'_>, document: &Document) -> Value {
+    let profile = &document.body["properties"];
+    let now = seven_digits(turn.now);
+    let ready = json!([{"code": "ProvisioningState/succeeded", "level": "Info", "displayStatus": "Ready",
+        "message": "Guest Agent is running", "time": now}]);
+    let disk = &profile["storageProfile"]["osDisk"]["name"];
+    let mut view = json!({
+        "computerName": profile["osProfile"]["computerName"], "hyperVGeneration": "V2",
+        "disks": [{"name": disk, "statuses": [{"code": "ProvisioningState/succeeded", "level": "Info",
+            "displayStatus": "Provisioning succeeded", "time": document.created}]}],
+        "statuses": statuses(power_of(document), document.state()),
+    });
+    if power_of(document) == "running" {
+        view["osName"] = json!("ubuntu");
+        view["osVersion"] = json!("24.04");
+        view["vmAgent"] =
+            json!({"vmAgentVersion": "2.14.0.1", "statuses": ready, "extensionHandlers": []});
+    }
+    if let Some(zone) = document.body["zones"][0].as_str() {
+        view["platformFaultDomain"] = json!(zone.parse::<u8>().unwrap_or(1) - 1);
+        view["platformUpdateDomain"] = json!(0);
+    }
+    view
+}
+
+pub(super) fn instance_view(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (_, document) = target(turn, call)?;
+    Ok(Reply::ok(view(turn, &document)))
+}
+
+/// The power state that the last word of a path leads to.
+pub(super) fn power_after(call: &Call<'_>) -> &'static str {
+    let word = call
+        .path
+        .rest
+        .last()
+        .map(|w| w.to_lowercase())
+        .unwrap_or_default();
+    POWER
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map_or("", |(_, power)| power)
+}
+
+pub(super) fn power(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (id, mut document) = target(turn, call)?;
+    let location = document.body["location"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let power = power_after(call);
+    if !power.is_empty() {
+        document.hidden["power"] = json!(power);
+        document::put(turn, &document);
+    }
+    Ok(accepted(turn, call, &id, &location, Value::Null))
+}
+
+pub(super) fn generalize(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (_, document) = target(turn, call)?;
+    match power_of(&document) {
+        "running" => Err(Fault::conflict(
+            "OperationNotAllowed",
+            "The VM has to be stopped before it is generalized.",
+        )),
+        _ => Ok(Reply::empty(200)),
+    }
+}
+
+/// `runCommand`: nothing runs in a hollow machine, and that is what it says.
+pub(super) fn run_command(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (id, document) = target(turn, call)?;
+    let location = document.body["location"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    if power_of(&document) != "running" {
+        let message = "The operation requires the VM to be running (or set to run).";
+        return Err(Fault::conflict("OperationNotAllowed", message));
+    }
+    let output = json!({"value": [{"code": "ProvisioningState/succeeded", "level": "Info",
+        "displayStatus": "Provisioning succeeded", "message": "Enable succeeded: \n[stdout]\n\n[stderr]\n"}]});
+    Ok(accepted(turn, call, &id, &location, output))
+}
+
+/// `simulateEviction`: a spot machine is taken away as its policy says.
+pub(super) fn evict(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (_, mut document) = target(turn, call)?;
+    document.hidden["power"] = json!("deallocated");
+    document::put(turn, &document);
+    Ok(Reply::empty(204))
+}
+
+/// `attachDetachDataDisks`.
+pub(super) fn attach_detach(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (id, mut document) = target(turn, call)?;
+    let body = call.body()?;
+    let location = document.body["location"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let before = document.body["properties"]["storageProfile"]["dataDisks"].clone();
+    let mut now = if before.is_array() {
+        before.clone()
+    } else {
+        json!([])
+    };
+    let list = now.as_array_mut().expect("it is an array");
+    for gone in body["dataDisksToDetach"].as_array().into_iter().flatten() {
+        let wanted = gone["diskId"].as_str().unwrap_or_default();
+        list.retain(|disk| {
+            !disk["managedDisk"]["id"]
+                .as_str()
+                .is_some_and(|id| id.eq_ignore_ascii_case(wanted))
+        });
+    }
+    for new in body["dataDisksToAttach"].as_array().into_iter().flatten() {
+        let next = (0..)
+            .find(|lun| !list.iter().any(|disk| disk["lun"] == *lun))
+            .unwrap_or(0);
+        let mut disk = json!({"lun": next, "createOption": "Attach", "caching": "None", "deleteOption": "Detach",
+            "managedDisk": {"id": new["diskId"]}, "name": new["diskId"].as_str().and_then(|id| id.rsplit('/').next())});
+        document::overlay(&mut disk, new);
+        document::take(&mut disk, "/diskId");
+        list.push(disk);
+    }
+    disks::attach(turn, &id.to_string(), &before, &mut now)?;
+    document.body["properties"]["storageProfile"]["dataDisks"] = now;
+    document.version += 1;
+    document.body["etag"] = json!(format!("\"{}\"", document.version));
+    let output = document.body["properties"]["storageProfile"].clone();
+    document::put(turn, &document);
+    Ok(accepted(turn, call, &id, &location, output))
+}
