@@ -36,7 +36,7 @@ lint: ## formatting, clippy with warnings as errors, licences
 	$(SETUP)
 	scripts/lint
 
-bench: ## measure the release build next to upstream's; writes bench/RESULT.md and its picture
+bench: ## measure the release build next to upstream's; writes proof/bench/RESULT.md and its picture
 	$(SETUP)
 	scripts/bench
 
@@ -51,6 +51,6 @@ conformance: ## run Kubernetes' conformance suite against Kyanite and write the 
 upstream: ## build upstream's own programs (kubelet, kubectl, etcd, helm, ...) into the cache, to compare with
 	scripts/upstream
 
-interop: ## swap upstream's programs in for ours, contract by contract, and write interop/REPORT.md
+interop: ## swap upstream's programs in for ours, contract by contract, and write proof/interop/REPORT.md
 	$(SETUP)
 	scripts/interop

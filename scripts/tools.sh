@@ -4,6 +4,7 @@
 KYANITE_CACHE="${KYANITE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kyanite}"
 CACHE_BIN="$KYANITE_CACHE/bin"
 VENV="$KYANITE_CACHE/venv"
+AZURE_VENV="$KYANITE_CACHE/azure"
 UPSTREAM="$KYANITE_CACHE/upstream"
 # containerd, runc and a static busybox, for the swap and the machines that run a container.
 CONTAINERD_BIN="${CONTAINERD_BIN:-$KYANITE_CACHE/containerd}"
@@ -47,6 +48,9 @@ python_has_client() {
 sys.exit(int(m.version('kubernetes').split('.')[0]) < $OLDEST_PYTHON_CLIENT_MAJOR)" 2>/dev/null
 }
 
+az_runs() { [ -x "$1" ]; }
+
 find_kubectl() { first_that kubectl_is_recent "${KUBECTL:-}" kubectl "$CACHE_BIN/kubectl"; }
 find_etcd() { first_that etcd_is_recent "${ETCD_BIN:-}" etcd "$CACHE_BIN/etcd"; }
 find_python() { first_that python_has_client "${PYTHON:-}" "$VENV/bin/python3" python3; }
+find_az() { first_that az_runs "${AZ:-}" az "$AZURE_VENV/bin/az"; }

@@ -1,18 +1,26 @@
 //! The command line. Only types and help; what a command does is in `commands`.
 
 pub(crate) mod access;
+pub(crate) mod cloud;
 pub(crate) mod controller_manager;
+pub(crate) mod dns;
+pub(crate) mod image;
 pub(crate) mod konnectivity;
+pub(crate) mod kube_proxy;
+pub(crate) mod kubelet;
 pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod node_controller;
+pub(crate) mod node_controllers;
+pub(crate) mod policy;
+pub(crate) mod scheduler;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 
 use crate::exit;
@@ -36,6 +44,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, ExitCod
     let stands_in = args.first().is_some_and(node_controller::is_its_name);
     if stands_in {
         args.insert(1, "node-controller".into());
+    } else if args.first().is_some_and(kubelet::is_its_name) {
+        args.insert(1, "kubelet".into());
     }
     Cli::try_parse_from(args).map_err(|error| {
         // A terminal that has gone away is no reason to fail otherwise.
@@ -68,14 +78,30 @@ pub(crate) enum Command {
     /// Run the API server alone, with upstream's flags
     Apiserver(Box<Apiserver>),
     /// Run the controllers alone, with upstream's flags
+    #[command(after_long_help = controller_manager::table())]
     ControllerManager(controller_manager::ControllerManager),
+    /// Run the scheduler alone, with upstream's flags
+    Scheduler(Box<scheduler::Scheduler>),
     /// Make this machine a node, as aks-node-controller does
     #[command(subcommand)]
     NodeController(node_controller::NodeController),
+    /// Run this machine's pods, with upstream's flags
+    Kubelet(kubelet::Kubelet),
     /// Run the end of the nodes' tunnels that API servers use, with upstream's flags
     KonnectivityServer(Box<konnectivity::KonnectivityServer>),
     /// Run the nodes' end of the tunnels, with upstream's flags
     KonnectivityAgent(Box<konnectivity::KonnectivityAgent>),
+    /// Run the cloud's front door: Entra ID and Azure Resource Manager for az and the SDKs
+    Cloud(cloud::Cloud),
+    /// Print the lines that make az use the cloud: eval "$(kyanite az-env)"
+    AzEnv(Place),
+    /// Make Services reachable from this node, with upstream's flags (needs root)
+    KubeProxy(Box<kube_proxy::KubeProxy>),
+    /// Serve the cluster's names, as CoreDNS does in AKS
+    Dns(dns::Dns),
+    /// Keep network policies on this node, or say what they mean for a connection
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Back up, restore and check the embedded store
     #[command(subcommand)]
     Store(StoreCommand),
@@ -88,6 +114,11 @@ pub(crate) enum Command {
     /// Boot, enter and power off machines of namespaces on this host (needs root)
     #[command(subcommand)]
     Machine(machine::MachineCommand),
+    /// Make images from programs and directories, and load them into nodes
+    #[command(subcommand)]
+    Image(image::ImageCommand),
+    /// Serve a registry of images from a directory
+    Registry(image::RegistryCommand),
     /// What starts a machine and watches it
     #[command(hide = true)]
     MachineLauncher {
@@ -129,6 +160,13 @@ pub(crate) struct Up {
         value_name = "NAMES"
     )]
     pub(crate) controllers: Vec<String>,
+    /// Whether pods are given nodes; without it another scheduler may run beside
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub(crate) scheduler: bool,
+    #[command(flatten)]
+    pub(crate) node_controllers: node_controllers::NodeControllers,
+    #[command(flatten)]
+    pub(crate) hollow: node_controllers::Hollow,
     #[command(flatten)]
     pub(crate) nodes: Nodes,
     #[command(flatten)]
@@ -143,7 +181,7 @@ pub(crate) struct Up {
 /// The nodes of `kyanite up`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Nodes {
-    /// How many machines boot and join as nodes; 0 is the control plane alone [default: 0]
+    /// How many machines boot and join as nodes; 0 is the control plane alone [default: 2; on paper where this host cannot run machines]
     #[arg(long, env = "KYANITE_NODES", value_name = "COUNT")]
     pub(crate) nodes: Option<u16>,
     /// The availability zones that nodes are spread over

@@ -7,6 +7,9 @@ use serde_json::Value;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
 
+/// The type of server-side apply; JSON is YAML too.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// A client with a data directory's kubeconfig.
 pub(crate) struct Client(kube::Client);
 
@@ -48,17 +51,33 @@ impl Client {
         self.call(Method::POST, collection, Some(object)).await
     }
 
+    /// Makes an object as these fields say, whether it is there or not; other fields stay as they are.
+    pub(crate) async fn apply(&self, path: &str, fields: &Value) -> Result<Value> {
+        let path = format!("{path}?fieldManager=kyanite&force=true");
+        self.send(Method::PATCH, &path, APPLY, Some(fields)).await
+    }
+
     /// Deletes an object.
     pub(crate) async fn delete(&self, path: &str) -> Result<Value> {
         self.call(Method::DELETE, path, None).await
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        self.send(method, path, "application/json", body).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
         let bytes = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header("content-type", "application/json")
+            .header("content-type", content_type)
             .body(bytes)
             .map_err(|e| Failure::new(Code::Usage, format!("`{path}` cannot be asked for: {e}")))?;
         self.0.request(request).await.map_err(failure)

@@ -3,11 +3,19 @@
 mod access;
 mod apiserver;
 mod certs;
+mod cloud;
 mod controller_manager;
+mod dns;
 mod down;
+mod image;
 mod konnectivity;
+mod kube_proxy;
+mod kubelet;
 mod machine;
 mod node_controller;
+mod policy;
+mod registry;
+mod scheduler;
 mod serve;
 mod status;
 mod store;
@@ -34,10 +42,19 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<ExitCode> {
         Command::Status(place) => status::run(&place, printer),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(*flags)),
         Command::ControllerManager(flags) => runtime()?.block_on(controller_manager::run(flags)),
+        Command::Scheduler(flags) => runtime()?.block_on(scheduler::run(*flags)),
+        Command::Kubelet(flags) => small_runtime()?.block_on(kubelet::run(flags, printer)),
         Command::KonnectivityServer(flags) => {
             small_runtime()?.block_on(konnectivity::server(*flags))
         }
         Command::KonnectivityAgent(flags) => small_runtime()?.block_on(konnectivity::agent(*flags)),
+        Command::Image(command) => image::run(command, printer),
+        Command::Registry(command) => runtime()?.block_on(registry::run(command, *printer)),
+        Command::Cloud(flags) => runtime()?.block_on(cloud::run(flags)),
+        Command::AzEnv(place) => cloud::az_env(&place, printer),
+        Command::KubeProxy(flags) => small_runtime()?.block_on(kube_proxy::run(*flags)),
+        Command::Dns(flags) => small_runtime()?.block_on(dns::run(flags)),
+        Command::Policy(command) => small_runtime()?.block_on(policy::run(command, printer)),
         Command::Store(command) => store::run(command, printer),
         Command::Certs(command) => certs::run(command, printer),
         Command::Token(command) => runtime()?.block_on(token::run(command, printer)),

@@ -1,6 +1,7 @@
 //! The data directory: one private place for everything a cluster keeps.
 //!
 //! ```text
+//! .kyanite     says that the directory is ours; without it nothing here is adopted or removed
 //! pki/         CAs, certificates and keys; see `pki`
 //! store/       the embedded store
 //! machines/    the machines of its nodes and their network; images/ what they have from the start
@@ -23,6 +24,24 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cli::Place;
 use crate::exit::{Code, Failure, Result};
+
+/// Says that a directory is ours to change and to remove.
+const MARKER: &str = ".kyanite";
+/// What we make in one, for those that are older than the marker.
+const KNOWN: [&str; 12] = [
+    "pki",
+    "store",
+    "machines",
+    "images",
+    "cloud",
+    "registry",
+    "kubeconfig",
+    "state.json",
+    "lock",
+    "konnectivity.sock",
+    "admin.sock",
+    "log",
+];
 
 /// A data directory.
 #[derive(Debug, Clone)]
@@ -58,8 +77,29 @@ impl DataDir {
         }
     }
 
+    /// Whether Kyanite made it: it says so itself, or holds nothing but what Kyanite makes.
+    pub(crate) fn is_ours(&self) -> bool {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let is_known = |name: &str| KNOWN.contains(&name) || name.ends_with(".conf");
+        self.0.join(MARKER).exists()
+            || entries
+                .map(|entry| entry.file_name())
+                .all(|name| name.to_str().is_some_and(is_known))
+    }
+
+    /// Refuses a directory of somebody else's.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        let what = format!("`{}` holds files that are not Kyanite's", self.0.display());
+        Err(Failure::new(Code::Conflict, what)
+            .hint("name a new or an empty directory with --data-dir"))
+    }
+
     /// Makes the directory and sees to it that nobody else can look inside.
     pub(crate) fn prepare(&self) -> Result<()> {
+        self.check()?;
         for dir in [self.0.clone(), self.pki()] {
             DirBuilder::new()
                 .recursive(true)
@@ -68,7 +108,7 @@ impl DataDir {
                 .and_then(|()| std::fs::set_permissions(&dir, Permissions::from_mode(0o700)))
                 .map_err(|e| Failure::file("create", &dir, &e))?;
         }
-        Ok(())
+        write_private(&self.0.join(MARKER), b"a data directory of Kyanite\n")
     }
 
     pub(crate) fn path(&self) -> &Path {

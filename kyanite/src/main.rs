@@ -1,5 +1,6 @@
 //! `kyanite`: every role in one binary.
 
+mod addons;
 mod admin;
 mod cli;
 mod client;

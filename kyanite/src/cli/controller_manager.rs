@@ -4,8 +4,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use ipnet::IpNet;
 
+use super::node_controllers::NodeControllers;
 use super::{Logging, duration};
+
+/// Every controller of upstream's: those that are here, and those that are not, with the reason.
+pub(crate) fn table() -> String {
+    let mut text = String::from("Controllers:\n");
+    for name in controllers::names() {
+        text += &format!("  {name}\n");
+    }
+    text += "\nNot here yet:\n";
+    for (name, why) in controllers::later() {
+        text += &format!("  {name}: {why}\n");
+    }
+    text
+}
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControllerManager {
@@ -51,6 +66,11 @@ pub(crate) struct ControllerManager {
     /// How often it is tried to get or keep the lease
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
     pub(crate) leader_elect_retry_period: Duration,
+    /// Virtual IPs of services, which no node gets for its pods
+    #[arg(long, value_delimiter = ',', value_name = "CIDRS")]
+    pub(crate) service_cluster_ip_range: Vec<IpNet>,
+    #[command(flatten)]
+    pub(crate) nodes: NodeControllers,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

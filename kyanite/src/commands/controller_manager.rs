@@ -26,6 +26,9 @@ fn config(flags: ControllerManager) -> Result<Config> {
         .zip(flags.cluster_signing_key_file.clone())
         .map(|(cert, key)| KeyPairFiles { cert, key });
     let election = flags.leader_elect.then(|| election(&flags)).transpose()?;
+    flags.nodes.warn();
+    let services = &flags.service_cluster_ip_range;
+    let ipam = flags.nodes.ipam(false, Vec::new(), services);
     Ok(Config {
         signing,
         signing_duration: flags.cluster_signing_duration,
@@ -34,6 +37,9 @@ fn config(flags: ControllerManager) -> Result<Config> {
         selection,
         own_identities: flags.use_service_account_credentials,
         leader_election: election,
+        node_lifecycle: flags.nodes.lifecycle(),
+        node_ipam: ipam.map_err(|cause| Failure::new(Code::Usage, cause))?,
+        terminated_pod_gc_threshold: flags.nodes.terminated_pod_gc_threshold,
         ..Config::new(Connection::Kubeconfig(flags.kubeconfig))
     })
 }

@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Stops the server of a data directory.
 pub(super) fn run(down: &Down, printer: &Printer) -> Result<()> {
     let dir = DataDir::find(&down.place)?;
+    if down.purge {
+        dir.check()?;
+    }
     let state = dir.running()?;
     if let Some(state) = &state {
         stop(&dir, state)?;

@@ -77,7 +77,8 @@ pub(super) fn launcher(arguments: &[OsString]) -> ExitCode {
     machines::launcher::run(&Launcher::this_program(&[LAUNCHER]), arguments)
 }
 
-fn driver(place: &Place) -> Result<Namespaces> {
+/// The machines of a data directory.
+pub(super) fn driver(place: &Place) -> Result<Namespaces> {
     let dir = DataDir::find(place)?.path().join("machines");
     Ok(Namespaces::new(&dir, Launcher::this_program(&[LAUNCHER]))?)
 }

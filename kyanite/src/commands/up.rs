@@ -1,5 +1,6 @@
 //! `kyanite up`: a control plane and its nodes, in the background or not.
 
+mod images;
 mod node_spec;
 mod nodes;
 mod roles;
@@ -18,7 +19,6 @@ use ::apiserver::settings::{Egress as WayOut, KeyPairFiles, Outbound};
 use ::apiserver::{Config, Egress, Server};
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
-use client_runtime::Connection;
 use ipnet::Ipv4Net;
 use konnectivity::server::Reviewer;
 use serde_json::{Value, json};
@@ -44,7 +44,12 @@ const CLUSTER_CIDR: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 
 /// The region that nodes say they are in.
 const LOCATION: &str = "local";
 /// How many nodes there are where nobody says how many.
-const DEFAULT_NODES: u16 = 0;
+const DEFAULT_NODES: u16 = 2;
+
+/// What to do next.
+const TRY: &str = "Try: kubectl get nodes
+     kubectl create deployment web --image=kyanite.local/demo:1 --port=8080 --replicas=3
+     kubectl expose deployment web --port=80 --target-port=8080 && kubectl port-forward service/web 8080:80";
 
 /// Starts a server in the background and returns when it is ready.
 pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
@@ -70,7 +75,7 @@ fn announce(printer: &Printer, state: &State, already: bool) -> Result<()> {
             state.server, state.pid
         ),
         false => format!(
-            "kyanite is up at {}\nTry: kubectl get namespaces   (context `kyanite` in {})",
+            "kyanite is up at {} (context `kyanite` in {})\n{TRY}",
             state.server,
             state.kubeconfig.display()
         ),
@@ -113,6 +118,9 @@ fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
     command.args(up.way_to_nodes.flags());
     command.args(up.serving.front_door.flags());
     command.arg(format!("--controllers={}", up.controllers.join(",")));
+    command.args(up.node_controllers.flags());
+    command.args(up.hollow.flags());
+    command.arg(format!("--scheduler={}", up.scheduler));
     let serving = &up.serving;
     command.args([
         "--service-cluster-ip-range",
@@ -200,7 +208,7 @@ pub(super) async fn foreground(up: Up, printer: Printer) -> Result<()> {
     outcome
 }
 
-async fn serve(up: Up, printer: Printer) -> Result<()> {
+async fn serve(mut up: Up, printer: Printer) -> Result<()> {
     let audience = if up.report {
         Audience::Parent
     } else {
@@ -219,7 +227,7 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
     let port = listener.local_addr().map_or(up.port, |a| a.port());
     let mut listeners = vec![listener];
-    let site = open_site(&up, &dir)?;
+    let site = open_site(&mut up, &dir, &mut stages)?;
     if let Some(site) = &site {
         listeners.push(site.listen(site::API_PORT)?);
     }
@@ -237,10 +245,10 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     let server = Server::build(config, listeners).await?;
     let tunnels = open_tunnels(&up, &dir, &pki, server.tokens()).await?;
     let url = format!("https://{local}");
+    let roles = roles::plan(&url, &pki, &up, site.as_ref())?;
     let nodes = site
         .map(|site| nodes_of(&up, &dir, &pki, site))
         .transpose()?;
-    let controllers = roles::controllers(&url, &pki, &up.controllers)?;
     stages.done("api server", &url);
     let mut state = write_kubeconfigs(&up, &dir, &url, &pki, remembered)?;
     state.konnectivity = tunnels.as_ref().map(|(_, address)| address.to_string());
@@ -281,12 +289,11 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
         let agents = state.konnectivity.is_some();
         let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
         let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let connection = controllers.connection.clone();
-        let roles = roles::run(dir.clone(), agents, begun, controllers, stopped, rotated);
+        let roles = roles::run(dir.clone(), agents, begun, roles, stopped, rotated);
         let nodes = async {
             if has_begun.await.is_ok() {
                 stages.done("controllers", "started");
-                bring_up(nodes, connection, &dir, stages, stop.subscribe()).await;
+                bring_up(nodes, &dir, stages, stop.subscribe()).await;
             }
         };
         tokio::join!(roles, nodes);
@@ -299,12 +306,27 @@ async fn serve(up: Up, printer: Printer) -> Result<()> {
     Ok(outcome?)
 }
 
-/// The network of the nodes that are asked for; none where there are to be none.
-fn open_site(up: &Up, dir: &DataDir) -> Result<Option<Site>> {
-    match up.nodes.nodes.unwrap_or(DEFAULT_NODES) {
-        0 => Ok(None),
-        _ => Site::open(dir, NODE_SUBNET).map(Some),
+/// The network of the nodes that are asked for. Where nobody says how many and this host cannot run machines, there
+/// are as many nodes on paper, and why.
+fn open_site(up: &mut Up, dir: &DataDir, stages: &mut Stages) -> Result<Option<Site>> {
+    match up.nodes.nodes {
+        Some(0) => return Ok(None),
+        Some(_) => {}
+        None if up.hollow.hollow > 0 => return Ok(None),
+        None => {
+            if let Err(failure) = site::check(dir).and_then(|()| nodes::check()) {
+                up.hollow.hollow = DEFAULT_NODES.into();
+                let how = failure.hint.as_deref().unwrap_or("see `kyanite up --help`");
+                let why = format!(
+                    "on paper only, they run no containers: {} ({how})",
+                    failure.message
+                );
+                stages.done("nodes", &why);
+                return Ok(None);
+            }
+        }
     }
+    Site::open(dir, NODE_SUBNET).map(Some)
 }
 
 fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, site: Site) -> Result<Nodes> {
@@ -327,7 +349,7 @@ fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, site: Site) -> Result<Nodes> {
     Ok(Nodes {
         site,
         cluster,
-        programs: nodes::programs(dir.images())?,
+        programs: nodes::programs(dir)?,
         count: up.nodes.nodes.unwrap_or(DEFAULT_NODES).into(),
     })
 }
@@ -343,27 +365,21 @@ fn proxy_kubeconfig(pki: &Pki) -> Result<String> {
 // Nodes that do not come are no reason to take the control plane away: with it one finds out why.
 async fn bring_up(
     nodes: Option<Nodes>,
-    connection: Connection,
     dir: &DataDir,
     mut stages: Stages,
-    stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
 ) {
     let Some(nodes) = nodes else {
         return stages.finish();
     };
-    let routes = nodes::keep_routes(nodes.site.clone(), connection, stop.clone());
-    let boot = async {
-        let mut stopped = stop.clone();
-        let come = tokio::select! {
-            come = nodes.bring_up(dir, &mut stages) => come,
-            _ = stopped.wait_for(|stop| *stop) => Ok(()),
-        };
-        match come {
-            Ok(()) => stages.finish(),
-            Err(failure) => stages.fail(&failure),
-        }
+    let come = tokio::select! {
+        come = nodes.bring_up(dir, &mut stages) => come,
+        _ = stop.wait_for(|stop| *stop) => Ok(()),
     };
-    tokio::join!(routes, boot);
+    match come {
+        Ok(()) => stages.finish(),
+        Err(failure) => stages.fail(&failure),
+    }
 }
 
 fn config(

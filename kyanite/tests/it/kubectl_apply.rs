@@ -17,7 +17,7 @@ fn data(kubectl: &Kubectl, name: &str) -> String {
 
 #[test]
 fn client_side_apply_creates_configures_and_leaves_alone() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let apply = |text: &str| {
@@ -46,7 +46,7 @@ fn client_side_apply_creates_configures_and_leaves_alone() {
 
 #[test]
 fn client_side_apply_merges_lists_by_their_keys() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let deployment = |image: &str| {
@@ -76,7 +76,7 @@ fn client_side_apply_merges_lists_by_their_keys() {
 
 #[test]
 fn server_side_apply_owns_what_it_applies() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let apply = |words: &str, text: &str| {
@@ -104,7 +104,7 @@ fn server_side_apply_owns_what_it_applies() {
 
 #[test]
 fn server_side_apply_conflicts_until_it_is_forced() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let apply = |words: &str, text: &str| {
@@ -126,7 +126,7 @@ fn server_side_apply_conflicts_until_it_is_forced() {
 
 #[test]
 fn server_side_apply_sees_other_writers_as_owners() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -144,7 +144,7 @@ fn server_side_apply_sees_other_writers_as_owners() {
 
 #[test]
 fn client_side_apply_hands_over_to_server_side_apply() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -163,7 +163,7 @@ fn client_side_apply_hands_over_to_server_side_apply() {
 
 #[test]
 fn pruning_removes_what_is_no_longer_in_the_set() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let words = "apply -f - --prune -l set=one --prune-allowlist=core/v1/ConfigMap";
@@ -181,7 +181,7 @@ fn pruning_removes_what_is_no_longer_in_the_set() {
 
 #[test]
 fn diff_shows_changes_and_exits_with_one() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -208,7 +208,7 @@ fn diff_shows_changes_and_exits_with_one() {
 
 #[test]
 fn apply_reports_unknown_fields_with_their_path() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let document = config_map("cm", "a: b").replace(", data:", ", dta: {}, data:");
@@ -222,7 +222,7 @@ fn apply_reports_unknown_fields_with_their_path() {
 
 #[test]
 fn last_applied_can_be_viewed_and_set() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl

@@ -4,7 +4,7 @@ use crate::harness::Kubectl;
 
 #[test]
 fn each_patch_type_patches_in_its_own_way() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create deployment web --image=i:1").ok();
@@ -51,7 +51,7 @@ fn each_patch_type_patches_in_its_own_way() {
 
 #[test]
 fn edit_sends_what_the_editor_leaves() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -70,7 +70,7 @@ fn edit_sends_what_the_editor_leaves() {
 
 #[test]
 fn scale_goes_through_the_scale_subresource() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -98,7 +98,7 @@ fn scale_goes_through_the_scale_subresource() {
 
 #[test]
 fn labels_and_annotations_come_and_go() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create configmap cm").ok();
@@ -132,7 +132,7 @@ fn labels_and_annotations_come_and_go() {
 
 #[test]
 fn set_changes_one_thing() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -166,7 +166,7 @@ fn set_changes_one_thing() {
 
 #[test]
 fn replace_puts_the_whole_object() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let config_map = |value: &str| {
@@ -193,7 +193,7 @@ fn replace_puts_the_whole_object() {
 
 #[test]
 fn replace_with_an_old_resource_version_conflicts() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create configmap cm --from-literal=a=b").ok();
@@ -209,7 +209,7 @@ fn replace_with_an_old_resource_version_conflicts() {
 
 #[test]
 fn immutable_fields_stay() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create deployment web --image=i:1").ok();
@@ -222,7 +222,7 @@ fn immutable_fields_stay() {
 
 #[test]
 fn wait_sees_conditions_fields_and_deletion() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create deployment web --image=i:1").ok();
@@ -265,7 +265,7 @@ fn wait_sees_conditions_fields_and_deletion() {
 
 #[test]
 fn rollout_commands_read_the_deployment() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -313,7 +313,7 @@ fn rollout_commands_read_the_deployment() {
 
 #[test]
 fn nodes_are_cordoned_and_tainted() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create("{apiVersion: v1, kind: Node, metadata: {name: node-1}}");
@@ -351,7 +351,7 @@ fn nodes_are_cordoned_and_tainted() {
 
 #[test]
 fn the_status_subresource_and_the_object_keep_apart() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create deployment web --image=i:1").ok();

@@ -4,7 +4,7 @@ use crate::harness::Kubectl;
 
 #[test]
 fn every_create_generator_makes_its_object() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let objects = [
@@ -123,7 +123,7 @@ fn every_create_generator_makes_its_object() {
 
 #[test]
 fn creating_twice_conflicts() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create configmap one").ok();
@@ -133,7 +133,7 @@ fn creating_twice_conflicts() {
 
 #[test]
 fn run_makes_a_pod_with_defaults_filled_in() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -161,7 +161,7 @@ fn run_makes_a_pod_with_defaults_filled_in() {
 
 #[test]
 fn expose_makes_a_service_with_an_address() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -190,7 +190,7 @@ fn expose_makes_a_service_with_an_address() {
 
 #[test]
 fn dry_runs_leave_nothing_behind() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl
@@ -225,7 +225,7 @@ fn dry_runs_leave_nothing_behind() {
 
 #[test]
 fn mistakes_in_documents_are_named() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let deployment = |spec: &str| {
@@ -272,7 +272,7 @@ fn mistakes_in_documents_are_named() {
 
 #[test]
 fn generated_names_are_unique() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let document =
@@ -296,7 +296,7 @@ fn generated_names_are_unique() {
 
 #[test]
 fn nothing_is_created_in_a_namespace_that_is_not_there() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let refusal = kubectl.run("-n nowhere create configmap cm").exits_with(1);

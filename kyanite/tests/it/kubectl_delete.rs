@@ -1,6 +1,6 @@
 //! `kubectl delete`: grace, cascades, finalizers, selections, namespaces.
 
-use crate::harness::{Kubectl, eventually};
+use crate::harness::{Kubectl, ServerOptions, eventually};
 
 const BOUND_POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: bound}, spec: {nodeName: node-1, containers: [{name: c, image: i}]}}";
 
@@ -114,7 +114,10 @@ fn a_pod_on_a_node_is_given_its_grace() {
 
 #[test]
 fn each_cascade_leaves_its_finalizer() {
-    let Some(kubectl) = Kubectl::start() else {
+    let alone = ServerOptions {
+        flags: vec!["--controllers=*,-garbage-collector-controller"],
+    };
+    let Some(kubectl) = Kubectl::start_with(alone) else {
         return;
     };
     for (cascade, finalizer) in [("foreground", "foregroundDeletion"), ("orphan", "orphan")] {

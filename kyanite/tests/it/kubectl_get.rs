@@ -31,7 +31,7 @@ spec:
 
 #[test]
 fn every_kind_has_the_columns_kubectl_users_know() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(POD);
@@ -100,7 +100,7 @@ fn every_kind_has_the_columns_kubectl_users_know() {
 
 #[test]
 fn rows_say_what_the_objects_say() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(POD);
@@ -133,7 +133,7 @@ fn rows_say_what_the_objects_say() {
 
 #[test]
 fn every_machine_readable_form_shows_the_same_object() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(CONFIG_MAPS);
@@ -183,7 +183,7 @@ fn every_machine_readable_form_shows_the_same_object() {
 
 #[test]
 fn lists_come_in_every_form_too() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(CONFIG_MAPS);
@@ -207,7 +207,7 @@ fn lists_come_in_every_form_too() {
 
 #[test]
 fn label_and_field_selectors_choose_on_the_server() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(CONFIG_MAPS);
@@ -236,7 +236,7 @@ fn label_and_field_selectors_choose_on_the_server() {
 
 #[test]
 fn a_field_selector_on_an_unknown_field_is_refused() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let refusals = [
@@ -259,7 +259,7 @@ fn a_field_selector_on_an_unknown_field_is_refused() {
 
 #[test]
 fn pods_are_selected_by_phase_and_node() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(POD);
@@ -287,7 +287,7 @@ fn pods_are_selected_by_phase_and_node() {
 
 #[test]
 fn all_namespaces_are_listed_together() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create namespace other").ok();
@@ -309,7 +309,7 @@ fn all_namespaces_are_listed_together() {
 
 #[test]
 fn sorting_uses_any_field() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     for (name, order) in [("a", "3"), ("b", "1"), ("c", "2")] {
@@ -330,7 +330,7 @@ fn sorting_uses_any_field() {
 
 #[test]
 fn long_lists_are_read_in_chunks() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let one = |n: usize| {
@@ -354,7 +354,7 @@ fn long_lists_are_read_in_chunks() {
 
 #[test]
 fn a_watch_shows_each_change_as_it_happens() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let mut watch =
@@ -371,7 +371,7 @@ fn a_watch_shows_each_change_as_it_happens() {
 
 #[test]
 fn a_watch_with_a_selector_sees_objects_enter_and_leave_it() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.run("create configmap mover").ok();
@@ -385,7 +385,7 @@ fn a_watch_with_a_selector_sees_objects_enter_and_leave_it() {
 
 #[test]
 fn what_is_not_there_is_said_to_be_not_there() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl

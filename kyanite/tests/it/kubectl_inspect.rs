@@ -48,7 +48,7 @@ spec:
 
 #[test]
 fn describe_tells_the_story_of_each_kind() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     for document in [DEPLOYMENT, SERVICE, NODE, POD_ON_NODE] {
@@ -113,7 +113,7 @@ fn describe_tells_the_story_of_each_kind() {
 
 #[test]
 fn describe_shows_the_events_of_an_object() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     kubectl.create(POD_ON_NODE);
@@ -144,7 +144,7 @@ fn describe_shows_the_events_of_an_object() {
 
 #[test]
 fn explain_reads_the_schema_of_any_field() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let fields = [
@@ -179,7 +179,7 @@ fn explain_reads_the_schema_of_any_field() {
 
 #[test]
 fn explain_recursive_walks_the_whole_tree() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let tree = kubectl.run("explain cronjob --recursive").ok();
@@ -191,7 +191,7 @@ fn explain_recursive_walks_the_whole_tree() {
 
 #[test]
 fn the_api_can_be_discovered() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let versions = kubectl.run("api-versions").ok();
@@ -230,7 +230,7 @@ fn the_api_can_be_discovered() {
 
 #[test]
 fn version_and_cluster_info_name_the_server() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     let version = kubectl.run("version -o json").ok().json();
@@ -245,7 +245,7 @@ fn version_and_cluster_info_name_the_server() {
 
 #[test]
 fn health_endpoints_answer_and_itemise() {
-    let Some(kubectl) = Kubectl::start() else {
+    let Some(kubectl) = Kubectl::without_workloads() else {
         return;
     };
     for path in ["/healthz", "/livez", "/readyz"] {

@@ -437,3 +437,19 @@ fn a_backup_can_be_restored_into_a_new_home() {
     home.up();
     assert_eq!(cluster_id(&home), id);
 }
+
+#[test]
+fn a_directory_of_somebody_elses_is_neither_adopted_nor_removed() {
+    let home = Home::new();
+    let foreign = home.path("photos");
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("cat.jpg"), "meow").unwrap();
+    for words in ["up --port 0", "down --purge"] {
+        let refusal = home
+            .kyanite(&format!("{words} --data-dir {}", foreign.display()))
+            .exits_with(4);
+        assert!(refusal.stderr.contains("not Kyanite's"), "{refusal}");
+    }
+    let entries = std::fs::read_dir(&foreign).unwrap().count();
+    assert_eq!(entries, 1, "nothing was added or taken");
+}

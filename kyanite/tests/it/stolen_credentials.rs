@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Forger, Person, Server};
+use crate::harness::{Answer, Forger, Person, Server, eventually};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -127,9 +127,13 @@ fn a_node_reads_what_its_own_pods_use_and_nothing_else() {
         ));
     }
     // The one thing everybody's pods use: the CA in every namespace.
-    thief
-        .get(&of_default("configmaps", "kube-root-ca.crt"))
-        .ok();
+    eventually("the CA is published", || {
+        let answer = thief.get(&of_default("configmaps", "kube-root-ca.crt"));
+        match answer.code {
+            200 => Ok(()),
+            code => Err(code.to_string()),
+        }
+    });
     thief.get(&of_default("pods", "pod-a")).ok();
     thief
         .get(&of_default("pods", "pod-b"))

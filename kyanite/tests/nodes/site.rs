@@ -349,7 +349,8 @@ impl Site {
     }
 }
 
-fn said(command: &mut Command) -> Result<String, String> {
+/// What a program prints, or what it complains of.
+pub(crate) fn said(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.success() {

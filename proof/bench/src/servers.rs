@@ -112,6 +112,7 @@ async fn start_ours(program: &Path, dir: &Path) -> Result<Started> {
             "--port",
             "0",
             "--nodes=0",
+            "--scheduler=false",
             "--data-dir",
         ])
         .arg(dir.join("data"))

@@ -104,6 +104,7 @@ fn ours(kyanite: &Path, dir: &Path) -> Command {
         "--port",
         "0",
         "--nodes=0",
+        "--scheduler=false",
         "--data-dir",
     ]);
     command.arg(dir.join("data"));

@@ -33,9 +33,19 @@ RemainAfterExit=yes
 ExecStart=/opt/azure/containers/aks-node-controller provision --provision-config=/opt/azure/containers/aks-node-controller-config.json
 ";
 
-// What a node image has baked in; a sandbox that starts before would look for a registry.
-const IMPORT_IMAGES: &str = "[Service]
-ExecStartPost=-/bin/sh -c 'for image in /opt/kyanite/images/*.tar; do /usr/bin/ctr --namespace k8s.io images import \"$image\"; done'
+// Without it no sandbox starts, so containerd is not ready before it is there.
+const IMPORT_PAUSE: &str = "[Service]
+ExecStartPost=/usr/bin/ctr --namespace k8s.io images import /opt/kyanite/images/pause.tar
+";
+
+// What else a node image would have baked in; pods that need it meanwhile try again.
+const IMAGES_UNIT: &str = "[Unit]
+Description=Images of Kyanite's own programs
+After=containerd.service aks-node-controller.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'for image in /opt/kyanite/images/*.tar; do /usr/bin/ctr --namespace k8s.io images import \"$image\"; done'
 ";
 
 // A service of the node: what reaches Services must be there before pods are.
@@ -113,6 +123,13 @@ impl Cluster {
             "is_vhd": false,
             "kubernetes_version": self.kubernetes_version,
             "kubernetes_ca_cert": STANDARD.encode(&self.ca),
+            // The cloud that nodes of AKS know; nothing of it is asked here yet.
+            "auth_config": {"subscription_id": "00000000-0000-0000-0000-000000000000"},
+            "cluster_config": {
+                "resource_group": format!("MC_kyanite_kyanite_{}", self.location),
+                "location": self.location,
+                "cluster_network_config": {"vnet_name": self.network, "route_table": self.network},
+            },
             "api_server_config": {"api_server_name": API_SERVER},
             "bootstrapping_config": {
                 "bootstrapping_auth_method": "BOOTSTRAPPING_AUTH_METHOD_BOOTSTRAP_TOKEN",
@@ -129,6 +146,10 @@ impl Cluster {
                     "--client-ca-file": "/etc/kubernetes/certs/ca.crt",
                     "--cluster-dns": self.cluster_dns.to_string(),
                     "--cluster-domain": "cluster.local",
+                    // All nodes share this host's disk, and other people's files are no reason to evict pods.
+                    "--eviction-hard": "memory.available<100Mi,nodefs.available<1%,nodefs.inodesFree<1%,imagefs.available<1%",
+                    "--image-gc-high-threshold": "99",
+                    "--image-gc-low-threshold": "98",
                     "--fail-swap-on": "false",
                     "--max-pods": "110",
                     "--rotate-certificates": "true",
@@ -163,9 +184,13 @@ impl Cluster {
             custom_data: custom_data.into_bytes(),
             files: self.files(&name, address),
             binds: programs.binds(&self.kubernetes_version),
-            units: ["aks-node-controller.service", "kube-proxy.service"]
-                .map(str::to_owned)
-                .to_vec(),
+            units: [
+                "aks-node-controller.service",
+                "kyanite-images.service",
+                "kube-proxy.service",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             name,
         })
     }
@@ -185,7 +210,8 @@ impl Cluster {
             },
             unit("kube-proxy.service", &proxy),
             unit("aks-node-controller.service", NODE_CONTROLLER_UNIT),
-            unit("containerd.service.d/10-images.conf", IMPORT_IMAGES),
+            unit("containerd.service.d/10-pause.conf", IMPORT_PAUSE),
+            unit("kyanite-images.service", IMAGES_UNIT),
         ]
     }
 }

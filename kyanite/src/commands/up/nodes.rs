@@ -9,11 +9,12 @@ use client_runtime::{Connection, End, ObjectKey, Queue, Runtime};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::images;
 use super::node_spec::{Cluster, Programs};
 use super::site::Site;
+use crate::addons;
 use crate::client::Client;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
@@ -46,6 +47,12 @@ impl Nodes {
         client.create(SECRETS, &secret).await?;
         self.boot_all(&token.text()).await?;
         stages.done("machines", &format!("{} booted", self.count));
+        let settings = addons::Settings {
+            image: images::OWN.to_owned(),
+            cluster_dns: self.cluster.cluster_dns.to_string(),
+        };
+        addons::apply(&client, &settings).await?;
+        stages.done("add-ons", "applied");
         self.wait_for_all(&client, stages).await
     }
 
@@ -122,30 +129,13 @@ fn readiness(nodes: &Value, name: &str) -> Option<bool> {
     Some(conditions.any(|c| c["type"] == "Ready" && c["status"] == "True"))
 }
 
-/// Keeps the network's route table: pods of a node are reached through it. Ends when told to stop.
+/// Keeps the network's route table: pods of a node are reached through it.
 pub(super) async fn keep_routes(
-    site: Site,
-    connection: Connection,
-    mut stop: watch::Receiver<bool>,
-) {
-    let site = Arc::new(site);
-    while !*stop.borrow() {
-        let site = Arc::clone(&site);
-        let start = |client, bare| routes(site, client, bare);
-        let mut until = stop.clone();
-        let stopped = async {
-            let _ = until.wait_for(|stop| *stop).await.is_ok();
-        };
-        let agent = "kyanite-route-table";
-        if let Err(error) = client_runtime::lead(&connection, agent, None, start, stopped).await {
-            tracing::warn!(%error, "the route table is looked after anew");
-            let pause = tokio::time::sleep(Duration::from_secs(1));
-            tokio::select! {
-                () = pause => {}
-                _ = stop.wait_for(|stop| *stop) => {}
-            }
-        }
-    }
+    (site, connection): (Site, Connection),
+    shutdown: impl Future<Output = ()> + Send,
+) -> std::result::Result<(), client_runtime::Error> {
+    let start = |client, bare| routes(Arc::new(site), client, bare);
+    client_runtime::lead(&connection, "kyanite-route-table", None, start, shutdown).await
 }
 
 fn routes(site: Arc<Site>, client: kube::Client, bare: kube::Client) -> Runtime<()> {
@@ -182,26 +172,41 @@ fn route_of(node: &Node) -> Option<(Ipv4Net, Ipv4Addr)> {
     Some((pods, internal.address.parse().ok()?))
 }
 
-/// Finds what nodes run on this host.
-pub(super) fn programs(images: PathBuf) -> Result<Programs> {
+/// Whether what nodes run is on this host.
+pub(super) fn check() -> Result<()> {
+    own_programs()?;
+    containerd().map(drop)
+}
+
+/// Finds what nodes run on this host, and makes images of it.
+pub(super) fn programs(dir: &DataDir) -> Result<Programs> {
+    let (kyanite, cni) = own_programs()?;
+    Ok(Programs {
+        images: images::make(dir, &kyanite)?,
+        containerd: containerd()?,
+        kyanite,
+        cni,
+    })
+}
+
+// This program, and the pod network's plugin beside it.
+fn own_programs() -> Result<(PathBuf, PathBuf)> {
     let kyanite = std::env::current_exe().map_err(|e| {
         Failure::new(
             Code::Failure,
             format!("this program cannot find itself: {e}"),
         )
     })?;
-    let cni = kyanite.with_file_name("kyanite-cni");
-    if !cni.exists() {
-        let what = format!("the pod network's plugin is not at {}", cni.display());
-        return Err(Failure::new(Code::NotFound, what)
-            .hint("`make up` builds it; `--nodes 0` starts the control plane alone"));
+    for name in ["kyanite-cni", "kyanite-pause", "kyanite-demo"] {
+        let beside = kyanite.with_file_name(name);
+        if !beside.exists() {
+            let what = format!("nodes need {}, which is not there", beside.display());
+            return Err(Failure::new(Code::NotFound, what)
+                .hint("`make up` and `make install` put it there; `--nodes 0` starts the control plane alone"));
+        }
     }
-    Ok(Programs {
-        kyanite,
-        cni,
-        containerd: containerd()?,
-        images,
-    })
+    let cni = kyanite.with_file_name("kyanite-cni");
+    Ok((kyanite, cni))
 }
 
 // What is installed on this host is part of every machine; elsewhere it is shown to it.

@@ -1,11 +1,16 @@
-//! What runs beside the API server, as clients of it: the objects nodes need to join, the controllers.
+//! What runs beside the API server, as clients of it: the objects nodes need to join, the controllers, the scheduler.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use controllers::{Config, Connection, KeyPairFiles, Selection};
+use futures::future::BoxFuture;
+use ipnet::{IpNet, Ipv4Net};
 use tokio::sync::{oneshot, watch};
 
-use super::tunnels;
+use super::site::Site;
+use super::{nodes, tunnels};
+use crate::cli::Up;
 use crate::client::Client;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
@@ -13,6 +18,8 @@ use crate::join_tokens;
 use crate::pki::{Authority, Pki};
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+/// What providers use among themselves: room for 16,384 nodes on paper.
+const SHARED_ADDRESSES: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
 /// How long to wait before something that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -22,7 +29,7 @@ pub(super) async fn run(
     dir: DataDir,
     agents: bool,
     begun: oneshot::Sender<()>,
-    config: Config,
+    roles: Vec<Role>,
     mut stop: watch::Receiver<bool>,
     rotated: watch::Receiver<()>,
 ) {
@@ -43,7 +50,9 @@ pub(super) async fn run(
             _ = stop.wait_for(|stop| *stop) => {}
         }
     };
-    tokio::join!(until_joined, run_controllers(config, stopped, rotated));
+    let roles = roles.into_iter();
+    let running = roles.map(|role| role.keep_running(stopped.clone(), rotated.clone()));
+    tokio::join!(until_joined, futures::future::join_all(running));
 }
 
 // Whoever changed or replaced an object meant it: only missing ones are made.
@@ -60,20 +69,35 @@ async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
     Ok(())
 }
 
+/// Every role of a data directory's cluster, as the flags ask for them.
+pub(super) fn plan(server: &str, pki: &Pki, up: &Up, site: Option<&Site>) -> Result<Vec<Role>> {
+    let controllers = controllers(server, pki, up)?;
+    let hollow = hollow_nodes(server, pki, up, &controllers);
+    let connection = |leaf| connection(server, pki, leaf);
+    let scheduler = || scheduler::Config::new(connection("scheduler"));
+    let routes = |site: &Site| (site.clone(), connection("controller-manager"));
+    let roles = [
+        Some(Role::new("controllers", controllers, controllers::run)),
+        up.scheduler
+            .then(|| Role::new("scheduler", scheduler(), scheduler::run)),
+        hollow.map(|config| Role::new("hollow nodes", config, hollow::run)),
+        site.map(|site| Role::new("route table", routes(site), nodes::keep_routes)),
+    ];
+    Ok(roles.into_iter().flatten().collect())
+}
+
 /// What the controllers of a data directory's cluster are told.
-pub(super) fn controllers(server: &str, pki: &Pki, names: &[String]) -> Result<Config> {
+fn controllers(server: &str, pki: &Pki, up: &Up) -> Result<Config> {
     let ca = pki.authority(Authority::Cluster);
-    let client = pki.leaf("controller-manager");
-    let connection = Connection::Certificate {
-        server: server.to_owned(),
-        ca: ca.cert.clone(),
-        client: KeyPairFiles {
-            cert: client.cert,
-            key: client.key,
-        },
-    };
+    let connection = connection(server, pki, "controller-manager");
+    up.node_controllers.warn();
+    let services = [IpNet::V4(up.serving.service_cluster_ip_range)];
+    let ipam = up.node_controllers.ipam(true, pod_ranges(up), &services);
     Ok(Config {
-        selection: selection(names)?,
+        selection: selection(&up.controllers)?,
+        node_lifecycle: up.node_controllers.lifecycle(),
+        node_ipam: ipam.map_err(|cause| Failure::new(Code::Usage, cause))?,
+        terminated_pod_gc_threshold: up.node_controllers.terminated_pod_gc_threshold,
         root_ca: Some(ca.cert.clone()),
         signing: Some(KeyPairFiles {
             cert: ca.cert,
@@ -82,6 +106,37 @@ pub(super) fn controllers(server: &str, pki: &Pki, names: &[String]) -> Result<C
         service_account_key: Some(pki.service_account_key()),
         ..Config::new(connection)
     })
+}
+
+/// The hollow nodes of a data directory's cluster, if it has any. They act as the admin, who may act for any node.
+fn hollow_nodes(server: &str, pki: &Pki, up: &Up, controllers: &Config) -> Option<hollow::Config> {
+    (up.hollow.hollow > 0).then(|| hollow::Config {
+        connection: connection(server, pki, "admin"),
+        count: up.hollow.hollow,
+        region: super::LOCATION.to_owned(),
+        zones: up.nodes.zones.clone(),
+        has_pod_ranges: controllers.node_ipam.is_some(),
+    })
+}
+
+fn connection(server: &str, pki: &Pki, leaf: &str) -> Connection {
+    let client = pki.leaf(leaf);
+    Connection::Certificate {
+        server: server.to_owned(),
+        ca: pki.authority(Authority::Cluster).cert,
+        client: KeyPairFiles {
+            cert: client.cert,
+            key: client.key,
+        },
+    }
+}
+
+// The usual range has room for 256 nodes.
+fn pod_ranges(up: &Up) -> Vec<IpNet> {
+    vec![IpNet::V4(match up.hollow.hollow {
+        0..=200 => super::CLUSTER_CIDR,
+        _ => SHARED_ADDRESSES,
+    })]
 }
 
 // Where upstream leaves some off unless named, `*` is all here: this cluster has nobody else to do their work.
@@ -98,26 +153,52 @@ fn selection(names: &[String]) -> Result<Selection> {
     }
 }
 
-// Controllers read their client certificate when they start, so new certificates start them anew.
-async fn run_controllers(
-    config: Config,
-    mut stop: watch::Receiver<bool>,
-    mut rotated: watch::Receiver<()>,
-) {
-    while !*stop.borrow() {
-        let mut until = stop.clone();
-        rotated.mark_unchanged();
-        let changed = async {
-            tokio::select! {
-                _ = until.wait_for(|stop| *stop) => {}
-                Ok(()) = rotated.changed() => tracing::info!("controllers start anew with new certificates"),
-            }
-        };
-        if let Err(error) = controllers::run(config.clone(), changed).await {
-            tracing::error!(%error, "controllers failed and start anew");
-            tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => {}
-                () = tokio::time::sleep(PAUSE) => {}
+/// Completes when a role is to stop.
+type Until = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+type Running = BoxFuture<'static, std::result::Result<(), client_runtime::Error>>;
+
+/// A client of the API server that runs as long as it does: it is built anew and run until it is told to stop.
+pub(super) struct Role {
+    name: &'static str,
+    run: Box<dyn Fn(Until) -> Running + Send + Sync>,
+}
+
+impl Role {
+    /// A role that `run` builds from a copy of its configuration each time.
+    pub(super) fn new<C, F>(
+        name: &'static str,
+        config: C,
+        run: impl Fn(C, Until) -> F + Send + Sync + 'static,
+    ) -> Role
+    where
+        C: Clone + Send + Sync + 'static,
+        F: Future<Output = std::result::Result<(), client_runtime::Error>> + Send + 'static,
+    {
+        Role {
+            name,
+            run: Box::new(move |until| Box::pin(run(config.clone(), until))),
+        }
+    }
+
+    // Roles read their client certificate when they start, so new certificates start them anew.
+    async fn keep_running(self, mut stop: watch::Receiver<bool>, mut rotated: watch::Receiver<()>) {
+        let name = self.name;
+        while !*stop.borrow() {
+            let (mut until, mut anew) = (stop.clone(), rotated.clone());
+            rotated.mark_unchanged();
+            anew.mark_unchanged();
+            let changed = async move {
+                tokio::select! {
+                    _ = until.wait_for(|stop| *stop) => {}
+                    Ok(()) = anew.changed() => tracing::info!(role = name, "starts anew with new certificates"),
+                }
+            };
+            if let Err(error) = (self.run)(Box::pin(changed)).await {
+                tracing::error!(role = name, %error, "failed and starts anew");
+                tokio::select! {
+                    _ = stop.wait_for(|stop| *stop) => {}
+                    () = tokio::time::sleep(PAUSE) => {}
+                }
             }
         }
     }

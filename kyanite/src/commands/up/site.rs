@@ -36,15 +36,8 @@ pub(crate) struct Site {
 impl Site {
     /// Makes the network, or finds it as it was left.
     pub(super) fn open(dir: &DataDir, subnet: Ipv4Net) -> Result<Site> {
+        check(dir)?;
         let driver = driver(dir)?;
-        match driver.missing() {
-            missing if missing.is_empty() => {}
-            missing => {
-                return Err(Failure::from(machines::Error::Host(missing)).hint(
-                    "`kyanite up --nodes 0` starts the control plane alone, `--hollow 3` gives it nodes on paper",
-                ));
-            }
-        }
         let network = driver.create_network(NETWORK, subnet)?;
         Ok(Site {
             driver: std::sync::Arc::new(driver),
@@ -109,6 +102,16 @@ impl Nearby for Site {
             let dialed = tokio::task::spawn_blocking(dial).await;
             TcpStream::from_std(dialed.map_err(std::io::Error::other)??)
         })
+    }
+}
+
+/// Whether this host can run machines.
+pub(super) fn check(dir: &DataDir) -> Result<()> {
+    match driver(dir)?.missing() {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(Failure::from(machines::Error::Host(missing)).hint(
+            "`kyanite up --nodes 0` starts the control plane alone, `--hollow 3` gives it nodes on paper",
+        )),
     }
 }
 

@@ -17,6 +17,15 @@ impl Kubectl {
         Self::start_with(ServerOptions::default())
     }
 
+    /// As [`Kubectl::start`], where nobody but the test moves deployments and jobs.
+    pub(crate) fn without_workloads() -> Option<Self> {
+        Self::start_with(ServerOptions {
+            flags: vec![
+                "--controllers=*,-deployment,-replicaset,-statefulset,-daemonset,-job,-cronjob",
+            ],
+        })
+    }
+
     /// As [`Kubectl::start`], with flags of the test's choice.
     pub(crate) fn start_with(options: ServerOptions) -> Option<Self> {
         let Some(program) = find_program("KUBECTL", "kubectl") else {

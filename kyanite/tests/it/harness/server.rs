@@ -204,6 +204,8 @@ fn launch(home: &Path, port: u16, options: &ServerOptions) -> Child {
         .append(true)
         .open(home.join("log"))
         .expect("a log file can be opened");
+    // Most tests make pods that nobody is to bind or to speak about.
+    let chosen = options.flags.iter().any(|f| f.starts_with("--scheduler"));
     Command::new(KYANITE)
         .args([
             "up",
@@ -213,6 +215,7 @@ fn launch(home: &Path, port: u16, options: &ServerOptions) -> Child {
             "--data-dir",
         ])
         .arg(home.join("data"))
+        .args((!chosen).then_some("--scheduler=false"))
         .args(&options.flags)
         .env("HOME", home)
         .env("KYANITE_NODES", "0")

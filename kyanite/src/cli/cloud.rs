@@ -1,0 +1,35 @@
+//! The flags of `kyanite cloud` and `kyanite az-env`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use clap::Args;
+
+use super::{Logging, Place};
+
+/// Run the cloud's front door alone.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Cloud {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Port of the cloud; 0 takes any free one
+    #[arg(long, default_value_t = 8443)]
+    pub(crate) port: u16,
+    /// Address to listen on
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
+    pub(crate) bind_address: IpAddr,
+    /// How long operations take: 1 some hundred milliseconds, 0 no time at all
+    #[arg(long, default_value_t = 1.0, value_parser = pace, value_name = "FACTOR")]
+    pub(crate) pace: f64,
+    /// Refuse requests beyond Azure's own limits with 429
+    #[arg(long)]
+    pub(crate) throttle: bool,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+}
+
+fn pace(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(pace) if (0.0..=1000.0).contains(&pace) => Ok(pace),
+        _ => Err("a number between 0 and 1000 is needed".into()),
+    }
+}

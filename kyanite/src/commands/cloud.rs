@@ -1,0 +1,114 @@
+//! `kyanite cloud`: the cloud's front door; `kyanite az-env`: what makes az use it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use ::cloud::{Clock, Config, Credentials, KeyPairFiles};
+use serde_json::json;
+
+use super::serve;
+use crate::cli::Place;
+use crate::cli::cloud::Cloud;
+use crate::datadir::{DataDir, write_private};
+use crate::exit::{Code, Failure, Result};
+use crate::pki::{Authority, Pki, ServerNames};
+use crate::printer::Printer;
+use crate::{logging, pki};
+
+/// Where az's files and what `az-env` needs to know are kept, in the data directory.
+fn az_directory(dir: &DataDir) -> PathBuf {
+    dir.path().join("azure")
+}
+
+fn known_file(dir: &DataDir) -> PathBuf {
+    az_directory(dir).join("kyanite.json")
+}
+
+/// Runs the cloud until told to stop.
+pub(super) async fn run(flags: Cloud) -> Result<()> {
+    logging::start(&flags.logging)?;
+    serve::allow_many_files();
+    let dir = DataDir::find(&flags.place)?;
+    dir.prepare()?;
+    let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.port)).await?;
+    let address = listener
+        .local_addr()
+        .map_err(|e| Failure::new(Code::Failure, format!("the port is unknown: {e}")))?;
+    let keys = Pki::at(dir.pki(), SystemTime::now());
+    let reachable = serve::reachable(address.ip());
+    keys.ensure(&ServerNames::new(pki::hostname().as_deref(), &[reachable]))?;
+    let pair = keys.server();
+    let host = if reachable.is_loopback() {
+        "localhost".to_owned()
+    } else {
+        reachable.to_string()
+    };
+    let config = Config {
+        directory: dir.path().join("cloud"),
+        certificate: KeyPairFiles {
+            certificate: pair.cert,
+            key: pair.key,
+        },
+        origin: format!("https://{host}:{}", address.port()),
+        pace: flags.pace,
+        issuers: Vec::new(),
+        cluster: None,
+        throttle: flags.throttle,
+        clock: Clock::system(),
+    };
+    let origin = config.origin.clone();
+    let cloud = ::cloud::Cloud::build(config, listener).await?;
+    write_setup(&dir, &origin, &keys, cloud.credentials())?;
+    tracing::info!(
+        origin,
+        "the cloud is open; `eval \"$(kyanite az-env)\"` makes az use it"
+    );
+    cloud.run(serve::told_to_stop()).await;
+    Ok(())
+}
+
+/// Writes az's files, and what `az-env` needs.
+fn write_setup(dir: &DataDir, origin: &str, keys: &Pki, credentials: &Credentials) -> Result<()> {
+    let setup = ::cloud::az::Setup {
+        origin: origin.to_owned(),
+        authority: keys.authority(Authority::Cluster).cert,
+        directory: az_directory(dir),
+        credentials: credentials.clone(),
+    };
+    std::fs::create_dir_all(&setup.directory)
+        .map_err(|e| Failure::file("create", &setup.directory, &e))?;
+    for (name, content) in setup.files() {
+        write_private(&setup.directory.join(name), content.as_bytes())?;
+    }
+    let known = json!({"exports": setup.exports(), "origin": origin, "credentials": credentials});
+    write_private(&known_file(dir), known.to_string().as_bytes())
+}
+
+/// Prints the lines that make az use this cloud.
+pub(super) fn az_env(place: &Place, printer: &Printer) -> Result<()> {
+    let dir = DataDir::find(place)?;
+    let path = known_file(&dir);
+    let text = std::fs::read_to_string(&path).map_err(|_| {
+        let hint = "start one with `kyanite cloud`, or name its data directory with --data-dir";
+        Failure::new(Code::Unavailable, "no cloud has run in this data directory").hint(hint)
+    })?;
+    let known: serde_json::Value = serde_json::from_str(&text).map_err(|e| {
+        Failure::new(
+            Code::Failure,
+            format!("`{}` cannot be read: {e}", path.display()),
+        )
+    })?;
+    let exports = known["exports"].as_str().unwrap_or_default().trim_end();
+    printer.result(exports, &known);
+    Ok(())
+}
+
+impl From<::cloud::Error> for Failure {
+    fn from(error: ::cloud::Error) -> Failure {
+        match error {
+            ::cloud::Error::Books(::cloud::BooksError::Store(error)) => error.into(),
+            other => Failure::new(Code::Failure, other.to_string()),
+        }
+    }
+}

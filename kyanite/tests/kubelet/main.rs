@@ -1,0 +1,162 @@
+//! Our kubelet with a real containerd and kubectl on the other side: from a token to pods that run, end, and outlive
+//! their kubelet. Needs root and containerd; skipped, loudly, without.
+
+mod place;
+
+use place::{IMAGE, Place, eventually};
+use serde_json::{Value, json};
+
+fn pod(name: &str, extra: Value) -> Value {
+    let mut spec = json!({
+        "nodeName": "node1", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "Never",
+            "command": ["/busybox", "sleep", "100000"]}],
+    });
+    for (key, value) in extra.as_object().expect("an object") {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+}
+
+fn shell(script: &str) -> Value {
+    json!([{"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/busybox", "sh", "-c", script]}])
+}
+
+/// Waits until a field of a pod has a value.
+fn expect(place: &Place, name: &str, path: &str, wanted: &str) {
+    eventually(&format!("{name}: {path} is {wanted}"), || {
+        let found = place.kubectl(&["get", "pod", name, &format!("-ojsonpath={path}")])?;
+        match found == wanted {
+            true => Ok(()),
+            false => {
+                let whole = place
+                    .kubectl(&["get", "pod", name, "-ojson"])
+                    .unwrap_or_default();
+                Err(format!("it is {found:?}: {whole}"))
+            }
+        }
+    });
+}
+
+const READY: &str = "{.status.conditions[?(@.type==\"Ready\")].status}";
+
+#[test]
+fn a_node_joins_with_a_token_and_runs_pods_that_outlive_its_kubelet() {
+    let Some(mut place) = Place::open() else {
+        return;
+    };
+    place.start_kubelet();
+    eventually("the node is ready", || {
+        let ready = place.kubectl(&["get", "node", "node1", &format!("-ojsonpath={READY}")])?;
+        if ready == "True" {
+            Ok(())
+        } else {
+            Err(format!("Ready is {ready:?}"))
+        }
+    });
+    lives_and_dies(&mut place);
+    ends_well_and_says_why(&place);
+    starts_in_order_with_an_environment(&place);
+    crashes_and_backs_off(&place);
+    refuses_what_does_not_fit(&place);
+}
+
+fn lives_and_dies(place: &mut Place) {
+    place.create(&pod("lives", json!({})));
+    expect(place, "lives", READY, "True");
+    expect(place, "lives", "{.status.phase}", "Running");
+    let field = |path: &str| place.kubectl(&["get", "pod", "lives", &format!("-ojsonpath={path}")]);
+    let address = field("{.status.podIP}").expect("an address");
+    assert!(address.starts_with("10.99."), "{address:?}");
+    let before = field("{.status.containerStatuses[0].containerID}").expect("an id");
+    place.kill_kubelet();
+    place.start_kubelet();
+    place.create(&pod("second", json!({})));
+    expect(place, "second", READY, "True");
+    let field = |path: &str| place.kubectl(&["get", "pod", "lives", &format!("-ojsonpath={path}")]);
+    assert_eq!(
+        field("{.status.containerStatuses[0].containerID}").expect("an id"),
+        before
+    );
+    assert_eq!(
+        field("{.status.containerStatuses[0].restartCount}").expect("a count"),
+        "0"
+    );
+    place
+        .kubectl(&["delete", "pod", "lives", "second", "--timeout=120s"])
+        .expect("they can be deleted");
+    eventually("nothing of them is left", || {
+        match place.tasks().is_empty() {
+            true => Ok(()),
+            false => Err(place.tasks()),
+        }
+    });
+}
+
+fn ends_well_and_says_why(place: &Place) {
+    let script = "echo said; echo done > /dev/termination-log; exit 3";
+    place.create(&pod(
+        "ends",
+        json!({"restartPolicy": "Never", "containers": shell(script)}),
+    ));
+    expect(place, "ends", "{.status.phase}", "Failed");
+    let state = "{.status.containerStatuses[0].state.terminated";
+    expect(place, "ends", &format!("{state}.exitCode}}"), "3");
+    expect(place, "ends", &format!("{state}.message}}"), "done\n");
+    expect(place, "ends", &format!("{state}.reason}}"), "Error");
+    assert_eq!(place.kubectl(&["logs", "ends"]).as_deref(), Ok("said\n"));
+    place
+        .kubectl(&["delete", "pod", "ends", "--timeout=120s"])
+        .expect("it can be deleted");
+}
+
+fn starts_in_order_with_an_environment(place: &Place) {
+    place.create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"k": "v"}}));
+    let init = json!([{"name": "first", "image": IMAGE, "imagePullPolicy": "Never",
+        "command": ["/busybox", "sh", "-c", "echo $(WHO) $K > /shared/said"],
+        "env": [{"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "K", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "k"}}}],
+        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}]);
+    let mut main = shell("/busybox cat /shared/said > /dev/termination-log");
+    main[0]["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
+    place.create(&pod(
+        "ordered",
+        json!({"restartPolicy": "Never", "initContainers": init, "containers": main,
+            "volumes": [{"name": "shared", "emptyDir": {}}]}),
+    ));
+    expect(place, "ordered", "{.status.phase}", "Succeeded");
+    expect(
+        place,
+        "ordered",
+        "{.status.containerStatuses[0].state.terminated.message}",
+        "ordered v\n",
+    );
+    place
+        .kubectl(&["delete", "pod", "ordered", "--timeout=120s"])
+        .expect("it can be deleted");
+}
+
+fn crashes_and_backs_off(place: &Place) {
+    place.create(&pod("crashes", json!({"containers": shell("exit 1")})));
+    expect(
+        place,
+        "crashes",
+        "{.status.containerStatuses[0].state.waiting.reason}",
+        "CrashLoopBackOff",
+    );
+    expect(place, "crashes", "{.status.phase}", "Running");
+    place
+        .kubectl(&["delete", "pod", "crashes", "--timeout=120s"])
+        .expect("it can be deleted");
+}
+
+fn refuses_what_does_not_fit(place: &Place) {
+    let mut containers = shell("true");
+    containers[0]["resources"] = json!({"requests": {"cpu": "10000"}});
+    place.create(&pod("large", json!({"containers": containers})));
+    expect(place, "large", "{.status.reason}", "OutOfcpu");
+    expect(place, "large", "{.status.phase}", "Failed");
+    place
+        .kubectl(&["delete", "pod", "large", "--timeout=120s"])
+        .expect("it can be deleted");
+}

@@ -1,0 +1,379 @@
+//! A control plane, a containerd with one image, and a kubelet, all below one temporary directory.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+const KYANITE: &str = env!("CARGO_BIN_EXE_kyanite");
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The image that containerd has.
+pub(crate) const IMAGE: &str = "kubelet.test/busybox:1";
+
+/// Gives each pod an address and nothing else: addresses are what is tested, not packets.
+const NETWORK: &str = r#"#!/bin/sh
+case "$CNI_COMMAND" in
+ADD) n=$(od -An -N1 -tu1 /dev/urandom | tr -d ' ')
+     echo "{\"cniVersion\":\"0.4.0\",\"interfaces\":[{\"name\":\"eth0\",\"sandbox\":\"$CNI_NETNS\"}],\"ips\":[{\"version\":\"4\",\"interface\":0,\"address\":\"10.99.0.$n/16\"}]}" ;;
+VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.0","0.3.1","0.4.0"]}' ;;
+*) ;;
+esac
+"#;
+
+/// Everything that runs.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+    programs: PathBuf,
+    /// Where the kubelet serves.
+    port: u16,
+    containerd: Option<Child>,
+    server: Option<Child>,
+    kubelet: Option<Child>,
+}
+
+fn skip(what_is_missing: &str) {
+    let line = format!("SKIPPED: the kubelet with containerd: {what_is_missing}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("stderr is open");
+}
+
+impl Place {
+    /// Nothing where this host lacks something.
+    pub(crate) fn open() -> Option<Place> {
+        if !rustix::process::geteuid().is_root() {
+            skip("a kubelet needs root");
+            return None;
+        }
+        let Some(programs) = std::env::var_os("CONTAINERD_BIN").map(PathBuf::from) else {
+            skip("CONTAINERD_BIN is not set (scripts/setup --for test, scripts/env)");
+            return None;
+        };
+        if kubectl().is_none() {
+            skip("there is no kubectl");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut place = Place {
+            dir,
+            programs,
+            port: free_port(),
+            containerd: None,
+            server: None,
+            kubelet: None,
+        };
+        place.start_containerd();
+        place.start_server();
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn spawn(&self, command: &mut Command, log: &str) -> Child {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path(log))
+            .expect("a log");
+        let copy = log.try_clone().expect("a file can be shared");
+        command
+            .stdin(Stdio::null())
+            .stdout(copy)
+            .stderr(log)
+            .spawn()
+            .expect("it can be started")
+    }
+
+    fn start_containerd(&mut self) {
+        let dir = self.path("containerd");
+        fs::create_dir_all(dir.join("cni")).expect("a directory");
+        for name in ["fake", "loopback"] {
+            let path = dir.join("cni").join(name);
+            fs::write(&path, NETWORK).expect("a plugin");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
+        }
+        let network = json!({"cniVersion": "0.4.0", "name": "fake", "type": "fake"});
+        fs::write(dir.join("cni/10-fake.conf"), network.to_string()).expect("a network");
+        fs::write(dir.join("config.toml"), configuration(&dir)).expect("a configuration");
+        let path = format!(
+            "{}:{}",
+            self.programs.display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        let mut command = Command::new(self.programs.join("containerd"));
+        command
+            .arg("--config")
+            .arg(dir.join("config.toml"))
+            .env("PATH", path);
+        self.containerd = Some(self.spawn(&mut command, "containerd.log"));
+        eventually("containerd answers", || self.ctr(&["version"]));
+        let archive = image(&self.path("image"), &self.programs.join("busybox"));
+        self.ctr(&["images", "import", &archive.display().to_string()])
+            .expect("the image is taken");
+    }
+
+    fn start_server(&mut self) {
+        let mut command = self.kyanite(&["up", "--nodes=0", "--foreground", "--port=0"]);
+        self.server = Some(self.spawn(&mut command, "server.log"));
+        eventually("the API server is ready", || {
+            self.kubectl(&["get", "--raw", "/readyz"])
+        });
+        eventually("the default account is there", || {
+            self.kubectl(&["get", "serviceaccount", "default"])
+        });
+        let text =
+            said(&mut self.kyanite(&["token", "create", "--print-kubeconfig"])).expect("a token");
+        fs::write(self.path("bootstrap"), text).expect("a file");
+    }
+
+    fn kyanite(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(KYANITE);
+        command
+            .args(arguments)
+            .env("KYANITE_DATA_DIR", self.path("data"))
+            .env("HOME", self.dir.path())
+            .env("KUBECONFIG", self.path("merged"));
+        command
+    }
+
+    /// Starts the kubelet, by the name that systemd units call it.
+    pub(crate) fn start_kubelet(&mut self) {
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": format!("unix://{}", self.path("containerd/containerd.sock").display()),
+            "podLogsDir": self.path("logs"), "cgroupRoot": "/kyanite-kubelet-test", "failSwapOn": false,
+            "failCgroupV1": false, "rotateCertificates": true,
+            // A full disk of this host is no concern of the test's.
+            "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
+            "port": self.port, "healthzPort": 0,
+            "authentication": {"anonymous": {"enabled": true}}, "authorization": {"mode": "AlwaysAllow"},
+        });
+        fs::write(self.path("kubelet.json"), config.to_string()).expect("a file");
+        let link = self.path("kubelet");
+        if !link.exists() {
+            std::os::unix::fs::symlink(KYANITE, &link).expect("a link");
+        }
+        let mut command = Command::new(link);
+        let flag = |name: &str, file: &str| format!("--{name}={}", self.path(file).display());
+        command
+            .args([
+                flag("config", "kubelet.json"),
+                flag("kubeconfig", "node-kubeconfig"),
+                flag("bootstrap-kubeconfig", "bootstrap"),
+                flag("root-dir", "kubelet-root"),
+                "--hostname-override=node1".to_owned(),
+                "--node-labels=pool=a".to_owned(),
+                "--pod-infra-container-image=removed/long:ago".to_owned(),
+            ])
+            .env("KYANITE_LOG", "info,kubelet=debug");
+        self.kubelet = Some(self.spawn(&mut command, "kubelet.log"));
+    }
+
+    /// Ends the kubelet without a word.
+    pub(crate) fn kill_kubelet(&mut self) {
+        end(&mut self.kubelet);
+    }
+
+    /// What runs in containerd.
+    pub(crate) fn tasks(&self) -> String {
+        self.ctr(&["tasks", "list", "--quiet"]).unwrap_or_default()
+    }
+
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(kubectl().expect("looked for before"));
+        said(
+            command
+                .args(arguments)
+                .env("KUBECONFIG", self.path("data/kubeconfig"))
+                .env("HOME", self.dir.path()),
+        )
+    }
+
+    /// Creates an object.
+    pub(crate) fn create(&self, object: &Value) {
+        let file = self.path("object.json");
+        fs::write(&file, object.to_string()).expect("a file");
+        let file = file.display().to_string();
+        self.kubectl(&["create", "-f", &file])
+            .expect("it can be created");
+    }
+
+    fn ctr(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(self.programs.join("ctr"));
+        command
+            .arg("--address")
+            .arg(self.path("containerd/containerd.sock"));
+        said(command.args(["--namespace", "k8s.io"]).args(arguments))
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("0.0.0.0", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+fn end(process: &mut Option<Child>) {
+    if let Some(mut process) = process.take() {
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+impl Drop for Place {
+    #[expect(
+        clippy::print_stdout,
+        reason = "libtest shows it with the failed test only"
+    )]
+    // Containers outlive containerd, so they are ended first.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.path("kubelet.log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            println!(
+                "--- kubelet\n{}",
+                lines[lines.len().saturating_sub(80)..].join("\n")
+            );
+        }
+        end(&mut self.kubelet);
+        end(&mut self.server);
+        for task in self.tasks().lines() {
+            let _ = self.ctr(&["tasks", "delete", "--force", task]);
+        }
+        end(&mut self.containerd);
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let dir = self
+            .dir
+            .path()
+            .canonicalize()
+            .expect("the directory is there");
+        for path in mounts.lines().rev().filter_map(|l| l.split(' ').nth(1)) {
+            if Path::new(path).starts_with(&dir) {
+                let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+        for tree in fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            remove_empty(&tree.path().join("kyanite-kubelet-test"));
+            remove_empty(&tree.path().join("k8s.io"));
+        }
+        remove_empty(Path::new("/sys/fs/cgroup/kyanite-kubelet-test"));
+    }
+}
+
+fn remove_empty(directory: &Path) {
+    for child in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&child.path());
+        }
+    }
+    let _ = fs::remove_dir(directory);
+}
+
+fn kubectl() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("KUBECTL") {
+        return Some(PathBuf::from(named));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join("kubectl"))
+        .find(|file| file.is_file())
+}
+
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(text),
+        false => Err(format!("{text}{}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// Waits for something to become true.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that looks again and again, with a deadline"
+)]
+pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match probe() {
+            Ok(value) => return value,
+            Err(said) if Instant::now() > deadline => panic!("not in time: {what}: {said}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+// Snapshots are plain copies: an overlay cannot always lie on the file system of a temporary directory. Not every root
+// may make a process safer from the kernel's memory killer than itself.
+fn configuration(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        r#"version = 2
+root = "{dir}/root"
+state = "{dir}/state"
+[grpc]
+  address = "{dir}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{dir}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{IMAGE}"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{dir}/cni"
+    conf_dir = "{dir}/cni"
+"#
+    )
+}
+
+/// An archive as `docker save` makes them, with busybox in its only layer.
+fn image(tree: &Path, busybox: &Path) -> PathBuf {
+    fs::create_dir_all(tree.join("root")).expect("a directory");
+    fs::copy(busybox, tree.join("root/busybox")).expect("busybox");
+    tar(&tree.join("root"), &tree.join("layer.tar"), &["busybox"]);
+    let digest = Sha256::digest(fs::read(tree.join("layer.tar")).expect("a layer"));
+    let digest: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    };
+    let config = json!({
+        "architecture": architecture, "os": "linux",
+        "config": {"Entrypoint": ["/busybox", "sleep", "100000"]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+    });
+    let manifest = json!([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]);
+    fs::write(tree.join("config.json"), config.to_string()).expect("a file");
+    fs::write(tree.join("manifest.json"), manifest.to_string()).expect("a file");
+    let archive = tree.join("image.tar");
+    tar(
+        tree,
+        &archive,
+        &["manifest.json", "config.json", "layer.tar"],
+    );
+    archive
+}
+
+fn tar(from: &Path, to: &Path, files: &[&str]) {
+    let mut command = Command::new("tar");
+    command
+        .arg("--create")
+        .arg("--file")
+        .arg(to)
+        .arg("--directory")
+        .arg(from)
+        .args(files);
+    said(&mut command).expect("an archive");
+}
