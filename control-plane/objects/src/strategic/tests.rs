@@ -340,7 +340,7 @@ fn a_long_list_in_another_order_is_merged_in_time() {
         .map(|n| json!({"name": format!("E{n}")}))
         .collect();
     let merged = patched(
-        "io.k8s.api.core.v1.Container",
+        "core.v1.Container",
         &json!({"name": "c", "env": live}),
         &json!({"name": "c", "$setElementOrder/env": order, "env": patch}),
     )
