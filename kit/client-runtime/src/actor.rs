@@ -154,8 +154,8 @@ impl Actor {
     }
 
     /// Deletes what is at a path, an object or all of a collection; what depends on it goes later.
-    /// Gives whether there was anything that takes deletes.
-    pub async fn delete_at(&self, path: &str) -> Answer<bool> {
+    /// Gives the answer, or nothing where nothing takes deletes.
+    pub async fn delete_at(&self, path: &str) -> Answer<Option<Value>> {
         let options = serde_json::json!({ "apiVersion": "v1", "kind": "DeleteOptions",
             "propagationPolicy": "Background" });
         let request = request(Method::DELETE, path, body(&options)?)?;
@@ -164,9 +164,9 @@ impl Actor {
                 if is(&error, StatusCode::NOT_FOUND)
                     || is(&error, StatusCode::METHOD_NOT_ALLOWED) =>
             {
-                Ok(false)
+                Ok(None)
             }
-            other => other.map(|_| true),
+            other => other.map(Some),
         }
     }
 

@@ -27,19 +27,33 @@ pub async fn clients(
     connection: &Connection,
     agent: &'static str,
 ) -> Result<(Client, Client), Error> {
-    let mut config = client_config(connection).await?;
-    let agent = HeaderValue::from_static(agent);
-    config.headers.push((USER_AGENT, agent));
+    let config = client_config(connection, agent).await?;
     let mut bare = config.clone();
     bare.auth_info = kube::config::AuthInfo::default();
-    let client = |config| client(config).map_err(|e| unusable(connection, &e));
-    Ok((client(config)?, client(bare)?))
+    let made = |config| made(config).map_err(|e| unusable(connection, &e));
+    Ok((made(config)?, made(bare)?))
+}
+
+/// The client with our credentials alone.
+pub async fn client(connection: &Connection, agent: &'static str) -> Result<Client, Error> {
+    let config = client_config(connection, agent).await?;
+    made(config).map_err(|e| unusable(connection, &e))
+}
+
+async fn client_config(
+    connection: &Connection,
+    agent: &'static str,
+) -> Result<ClientConfig, Error> {
+    let mut config = described(connection).await?;
+    let agent = HeaderValue::from_static(agent);
+    config.headers.push((USER_AGENT, agent));
+    Ok(config)
 }
 
 // Some twenty watches and all requests share one connection. Over HTTP/1, which is all that the library
 // does by itself, each watch would have its own, with a handshake and buffers at both ends. Tokens,
 // other names and proxies of a kubeconfig are left to the library.
-fn client(config: ClientConfig) -> kube::Result<Client> {
+fn made(config: ClientConfig) -> kube::Result<Client> {
     let is_plain = config.proxy_url.is_none()
         && config.tls_server_name.is_none()
         && config.cluster_url.scheme() == Some(&Scheme::HTTPS)
@@ -71,7 +85,7 @@ fn as_another<C: From<P>, P>(_: &C, parts: P) -> C {
     parts.into()
 }
 
-async fn client_config(connection: &Connection) -> Result<ClientConfig, Error> {
+async fn described(connection: &Connection) -> Result<ClientConfig, Error> {
     match connection {
         Connection::InCluster => ClientConfig::incluster().map_err(|e| unusable(connection, &e)),
         Connection::Kubeconfig(path) => {

@@ -13,21 +13,24 @@ mod cache;
 mod connect;
 mod connection;
 mod leader_election;
+pub mod metrics;
 mod queue;
 mod recorder;
 mod runtime;
+mod selection;
 mod worker;
 
 use std::path::Path;
 
 pub use actor::{Actor, Answer, Object, is, is_namespace_ending, is_outdated, path_of};
 pub use cache::{Cache, Change, Completion, Events, ObjectKey, watch_metadata_of};
-pub use connect::clients;
+pub use connect::{client, clients};
 pub use connection::{Connection, KeyPairFiles, LeaderElection};
 pub use leader_election::{Seat, acquire, hold, release};
 pub use queue::{End, Key, Queue};
 pub use recorder::{Recorder, Severity};
 pub use runtime::{Need, Runtime, Watched, enqueue_changes};
+pub use selection::Selection;
 pub use worker::{SyncError, Synced, work};
 
 /// Why a role could not run, or cannot go on.

@@ -2,13 +2,15 @@
 //!
 //! It needs no capacity of its own: a key names an object, so there are never more than objects.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::metrics::Meter;
 
 /// The wait after the first failure, doubled by each further one (upstream's
 /// `DefaultTypedControllerRateLimiter`).
@@ -34,6 +36,7 @@ pub enum End {
 pub struct Queue<K> {
     schedule: Mutex<Schedule<K>>,
     changed: Notify,
+    meter: OnceLock<Meter>,
 }
 
 impl<K: Key> Default for Queue<K> {
@@ -48,12 +51,22 @@ impl<K: Key> Queue<K> {
         Queue {
             schedule: Mutex::new(Schedule::new()),
             changed: Notify::new(),
+            meter: OnceLock::new(),
         }
+    }
+
+    /// From now on it is counted as this controller's.
+    pub fn named(&self, controller: &'static str) {
+        self.meter.get_or_init(|| Meter::of(controller));
+        self.count(&mut self.schedule());
     }
 
     /// Asks for work on a key, as soon as somebody is free.
     pub fn add(&self, key: K) {
-        self.schedule().add(key);
+        let mut schedule = self.schedule();
+        schedule.add(key);
+        self.count(&mut schedule);
+        drop(schedule);
         self.changed.notify_one();
     }
 
@@ -71,7 +84,7 @@ impl<K: Key> Queue<K> {
     /// Takes the next key, waiting for one. Nothing is lost when the future is dropped.
     pub async fn next(&self) -> K {
         loop {
-            let due = match self.schedule().next(Instant::now()) {
+            let due = match self.take() {
                 Next::Key(key) => return key,
                 Next::At(instant) => Some(instant),
                 Next::Nothing => None,
@@ -88,8 +101,36 @@ impl<K: Key> Queue<K> {
 
     /// Gives a key back that [`Queue::next`] gave out.
     pub fn end(&self, key: &K, end: End) {
-        self.schedule().end(key, end, Instant::now());
+        let mut schedule = self.schedule();
+        let worked = schedule.end(key, end, Instant::now());
+        self.count(&mut schedule);
+        drop(schedule);
+        if let Some(meter) = self.meter.get() {
+            meter.worked.observe(worked.as_secs_f64());
+            if end != End::Done {
+                meter.retries.inc();
+            }
+        }
         self.changed.notify_one();
+    }
+
+    fn take(&self) -> Next<K> {
+        let now = Instant::now();
+        let mut schedule = self.schedule();
+        let next = schedule.next(now);
+        self.count(&mut schedule);
+        if let (Next::Key(_), Some(meter)) = (&next, self.meter.get()) {
+            meter.waited.observe(schedule.waited.as_secs_f64());
+        }
+        next
+    }
+
+    fn count(&self, schedule: &mut Schedule<K>) {
+        if let Some(meter) = self.meter.get() {
+            meter.adds.inc_by(std::mem::take(&mut schedule.added));
+            let depth = i64::try_from(schedule.ready.len()).unwrap_or(i64::MAX);
+            meter.depth.set(depth);
+        }
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
@@ -108,28 +149,40 @@ enum Next<K> {
 /// The queue without its waiting.
 struct Schedule<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, and keys in work that are to be worked on again.
-    wanted: HashSet<K>,
-    working: HashSet<K>,
+    /// Keys in `ready`, and keys in work that are to be worked on again, since when.
+    wanted: HashMap<K, Instant>,
+    /// Keys in work, since when.
+    working: HashMap<K, Instant>,
     later: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    /// How many were added and not counted yet.
+    added: u64,
+    /// How long the last key waited that was given out.
+    waited: Duration,
 }
 
 impl<K: Key> Schedule<K> {
     fn new() -> Schedule<K> {
         Schedule {
             ready: VecDeque::new(),
-            wanted: HashSet::new(),
-            working: HashSet::new(),
+            wanted: HashMap::new(),
+            working: HashMap::new(),
             later: BTreeSet::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
+            added: 0,
+            waited: Duration::ZERO,
         }
     }
 
     fn add(&mut self, key: K) {
-        if self.wanted.insert(key.clone()) && !self.working.contains(&key) {
+        if self.wanted.contains_key(&key) {
+            return;
+        }
+        self.wanted.insert(key.clone(), Instant::now());
+        self.added += 1;
+        if !self.working.contains_key(&key) {
             self.ready.push_back(key);
         }
     }
@@ -156,8 +209,9 @@ impl<K: Key> Schedule<K> {
             self.add(key);
         }
         if let Some(key) = self.ready.pop_front() {
-            self.wanted.remove(&key);
-            self.working.insert(key.clone());
+            let since = self.wanted.remove(&key);
+            self.waited = since.map_or(Duration::ZERO, |since| now.duration_since(since));
+            self.working.insert(key.clone(), now);
             return Next::Key(key);
         }
         match self.later.first() {
@@ -166,8 +220,9 @@ impl<K: Key> Schedule<K> {
         }
     }
 
-    fn end(&mut self, key: &K, end: End, now: Instant) {
-        self.working.remove(key);
+    /// Gives how long it was worked on.
+    fn end(&mut self, key: &K, end: End, now: Instant) -> Duration {
+        let since = self.working.remove(key);
         match end {
             End::Done => {
                 self.failures.remove(key);
@@ -183,9 +238,10 @@ impl<K: Key> Schedule<K> {
                 self.add_at(key, now + wait);
             }
         }
-        if self.wanted.contains(key) {
+        if self.wanted.contains_key(key) {
             self.ready.push_back(key.clone());
         }
+        since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }
 }
 

@@ -37,6 +37,7 @@ pub async fn work<K, F>(
     K: Key,
     F: Future<Output = Synced> + Send,
 {
+    queue.named(controller);
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {

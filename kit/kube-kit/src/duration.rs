@@ -1,4 +1,6 @@
-//! Durations as people read them in `kubectl get`: upstream's `apimachinery/pkg/util/duration`.
+//! Durations as people read them in `kubectl get` (upstream's `apimachinery/pkg/util/duration`), and as Go writes them.
+
+pub mod go;
 
 use jiff::{SignedDuration, Timestamp};
 

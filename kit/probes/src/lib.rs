@@ -1,5 +1,9 @@
 //! What a program tells about itself over plain HTTP: health, metrics, and the like. GET requests by path, no more.
 
+pub mod process;
+pub mod secure;
+pub mod zpages;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
