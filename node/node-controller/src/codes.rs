@@ -2,8 +2,59 @@
 
 const TABLE: &str = include_str!("../data/codes.tbl");
 
-/// The configuration could not be used: the code of a provision that failed before its first step.
-pub const NODE_CONTROLLER_ERROR: u8 = 240;
+/// The codes that steps and the controller end with, by upstream's names without `ERR_`.
+macro_rules! names {
+    ($($name:ident = $number:literal,)*) => {
+        $(
+            #[doc = concat!("`ERR_", stringify!($name), "`")]
+            pub const $name: u8 = $number;
+        )*
+
+        #[cfg(test)]
+        const NAMED: &[(&str, u8)] = &[$((stringify!($name), $number)),*];
+    };
+}
+
+names! {
+    SYSTEMCTL_START_FAIL = 4,
+    FILE_WATCH_TIMEOUT = 6,
+    CONTAINERD_INSTALL_TIMEOUT = 28,
+    K8S_DOWNLOAD_TIMEOUT = 31,
+    KUBELET_START_FAIL = 34,
+    CNI_DOWNLOAD_TIMEOUT = 41,
+    MODPROBE_FAIL = 49,
+    OUTBOUND_CONN_FAIL = 50,
+    K8S_API_SERVER_CONN_FAIL = 51,
+    K8S_API_SERVER_DNS_LOOKUP_FAIL = 52,
+    K8S_API_SERVER_AZURE_DNS_LOOKUP_FAIL = 53,
+    VHD_FILE_NOT_FOUND = 65,
+    CONTAINERD_DOWNLOAD_TIMEOUT = 70,
+    RUNC_DOWNLOAD_TIMEOUT = 71,
+    CUSTOM_SEARCH_DOMAINS_FAIL = 80,
+    SYSCTL_RELOAD = 103,
+    NODE_EXPORTER_START_FAIL = 128,
+    SWAP_CREATE_FAIL = 130,
+    SWAP_CREATE_INSUFFICIENT_DISK_SPACE = 131,
+    ARTIFACT_STREAMING_INSTALL = 153,
+    UPDATE_CA_CERTS = 161,
+    SECURE_TLS_BOOTSTRAP_CLIENT_DOWNLOAD_ERROR = 169,
+    DISABLE_SSH = 172,
+    PRIMARY_NIC_IP_NOT_FOUND = 173,
+    INSERT_IMDS_RESTRICTION_RULE_INTO_MANGLE_TABLE = 174,
+    INSERT_IMDS_RESTRICTION_RULE_INTO_FILTER_TABLE = 175,
+    DELETE_IMDS_RESTRICTION_RULE_FROM_FILTER_TABLE = 177,
+    CONFIG_PUBKEY_AUTH_SSH = 178,
+    SNAPSHOT_UPDATE_START_FAIL = 202,
+    K8S_INSTALL_ERR = 204,
+    CREDENTIAL_PROVIDER_DOWNLOAD_TIMEOUT = 205,
+    LOOKUP_DISABLE_KUBELET_SERVING_CERTIFICATE_ROTATION_TAG = 213,
+    LOCALDNS_FAIL = 216,
+    SECURE_TLS_BOOTSTRAP_ENABLE_FAILURE = 220,
+    NVIDIA_DRIVER_INSTALL = 224,
+    IMDS_FETCH_FAILED = 234,
+    AKS_NODE_CONTROLLER_ERROR = 240,
+    SECONDARY_NIC_CONFIG_FAIL = 243,
+}
 
 /// An exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +123,13 @@ mod tests {
         names.dedup();
         assert_eq!((named, names.len()), (128, 128));
         assert!(all().all(|code| !code.meaning.is_empty() && !code.check.is_empty()));
+    }
+
+    #[test]
+    fn every_name_in_the_program_is_the_tables() {
+        for (name, number) in NAMED {
+            assert_eq!(find(name).map(|code| code.number), Some(*number), "{name}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod encode;
 pub mod json;
 pub mod lookup;
 mod messages;
+pub mod predicates;
 mod secret;
 
 pub use declare::Part;

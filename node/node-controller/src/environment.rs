@@ -11,8 +11,8 @@ mod table;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::config::{Configuration, NetworkPlugin, NetworkPolicy, encode};
-use crate::version;
+use crate::config::predicates::without_dead_settings;
+use crate::config::{Configuration, encode};
 
 pub use scripts::{Scripts, command};
 
@@ -64,27 +64,6 @@ fn is_signed_url(text: &str) -> bool {
     rest.is_some_and(|rest| rest.contains(['@', '?']))
 }
 
-/// The configuration without what this Kubernetes no longer has: since 1.34 the kubelet fails on
-/// `--streaming-connection-idle-timeout`.
-pub fn without_dead_settings(config: &Configuration) -> Configuration {
-    let mut config = config.clone();
-    if version::at_least(&config.kubernetes_version, [1, 34, 0])
-        && config.kubelet_config.is_present()
-    {
-        let kubelet = &mut *config.kubelet_config;
-        kubelet
-            .kubelet_flags
-            .remove("--streaming-connection-idle-timeout");
-        if kubelet.kubelet_config_file_config.is_present() {
-            kubelet
-                .kubelet_config_file_config
-                .streaming_connection_idle_timeout
-                .clear();
-        }
-    }
-    config
-}
-
 /// The kubelet's configuration file; empty where nothing is said of the kubelet.
 pub fn kubelet_file(config: &Configuration) -> String {
     if config.kubelet_config.is_present() {
@@ -95,24 +74,6 @@ pub fn kubelet_file(config: &Configuration) -> String {
     } else {
         String::new()
     }
-}
-
-/// Whether it is a node with NVIDIA GPUs.
-pub fn is_nvidia_node(config: &Configuration) -> bool {
-    config.gpu_config.enable_nvidia.unwrap_or_default()
-}
-
-/// Whether containerd makes the pod network from kubenet's template.
-pub fn is_kubenet_bridge(config: &Configuration) -> bool {
-    let network = &config.network_config;
-    network.network_plugin == NetworkPlugin::Kubenet
-        && network.network_policy != NetworkPolicy::Calico
-}
-
-/// Whether it is a cloud of its own.
-pub fn is_custom_cloud(config: &Configuration) -> bool {
-    let name = &config.custom_cloud_config.custom_cloud_env_name;
-    name.eq_ignore_ascii_case("akscustom")
 }
 
 /// The region's name as clouds compare it: lower case, no spaces.

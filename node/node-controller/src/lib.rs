@@ -2,16 +2,14 @@
 //!
 //! `config` is the contract with whoever asks for a node. Everything else follows from a
 //! [`config::Configuration`]: `steps` says what the machine should be (with what `render` puts
-//! into its files), `engine` takes a `host` from what it is to that; `controller` is the program
-//! around it, and `result` what it leaves for those who wait.
+//! into its files), and the crate of that name takes the machine from what it is to that; `controller`
+//! is the program around it, and `result` what it leaves for those who wait.
 
 pub mod codes;
 pub mod config;
 pub mod controller;
 pub mod custom_data;
-pub mod engine;
 pub mod environment;
-pub mod host;
 pub mod machine;
 pub mod render;
 pub mod result;

@@ -21,6 +21,8 @@ pub struct Machine {
     pub unified_cgroups: bool,
     /// It may give processes negative OOM scores; containers and some virtual machines may not.
     pub lowers_oom_scores: bool,
+    /// The pod network's plugin brought a template of its configuration.
+    pub has_network_template: bool,
     /// The primary interface's addresses: IPv4, then IPv6.
     pub addresses: Vec<String>,
     /// Tags of the virtual machine.

@@ -7,9 +7,8 @@ mod boot;
 
 use std::time::Duration;
 
+use ::steps::engine::{Outcome, Report, StepReport};
 use serde::Serialize;
-
-use crate::engine::{Outcome, Report, StepReport};
 
 pub use boot::BootTimes;
 
@@ -19,8 +18,6 @@ const ROOM: usize = 4000;
 const OUTPUT: usize = 3000;
 /// How long `Error` may be.
 const ERROR: usize = 1200;
-/// The code of a run that could not begin: ERR_AKS_NODE_CONTROLLER_ERROR.
-pub const CONTROLLER_ERROR: u8 = 240;
 
 /// `provision.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -26,9 +26,11 @@ mod upkeep;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::steps::engine::{Change, Failure, Retry, Scene, Step};
+
+use crate::codes as code;
 use crate::config::Configuration;
-use crate::engine::{Change, Failure, Retry, Scene, Step};
-use crate::environment::{is_kubenet_bridge, without_dead_settings};
+use crate::config::predicates::{is_kubenet_bridge, without_dead_settings};
 use crate::render::{credential_provider, tls_bootstrap};
 
 type Changes = Result<Vec<Change>, Failure>;
@@ -126,104 +128,104 @@ const FIRST: &str = "checkDistribution";
 
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    looks(FIRST, 240, preflight::distribution).within(5),
-    looks("checkClock", 51, preflight::clock).joining(),
-    does("fetch_and_cache_imds_instance_metadata", 234, observe::metadata_cache).when(observe::asks_metadata)
+    looks(FIRST, code::AKS_NODE_CONTROLLER_ERROR, preflight::distribution).within(5),
+    looks("checkClock", code::K8S_API_SERVER_CONN_FAIL, preflight::clock).joining(),
+    does("fetch_and_cache_imds_instance_metadata", code::IMDS_FETCH_FAILED, observe::metadata_cache).when(observe::asks_metadata)
         .trying(20, 2000, 60, 120),
-    does("createDirectories", 240, directories::make),
-    does("configureAdminUser", 240, accounts::admin_user).within(30),
-    does("disableSSH", 172, accounts::disable_ssh).when(accounts::disables_ssh).trying(3, 5000, 60, 180),
-    does("disableSSHPubkeyAuth", 178, accounts::refuse_keys).when(accounts::refuses_keys).trying(3, 5000, 60, 180),
-    does("configureMotd", 240, accounts::motd).when(accounts::has_motd),
-    does("configureHTTPProxy", 161, proxy::settings).when(crate::render::proxy::wanted).within(30),
-    does("configureCustomCaCertificate", 161, trust::certificates).when(trust::wanted).trying(3, 5000, 60, 180),
-    does("disableSystemdResolved", 240, network::resolver),
-    does("installSecureTLSBootstrapClient", 169, packages::tls_bootstrap_client).after(FETCHING)
+    does("createDirectories", code::AKS_NODE_CONTROLLER_ERROR, directories::make),
+    does("configureAdminUser", code::AKS_NODE_CONTROLLER_ERROR, accounts::admin_user).within(30),
+    does("disableSSH", code::DISABLE_SSH, accounts::disable_ssh).when(accounts::disables_ssh).trying(3, 5000, 60, 180),
+    does("disableSSHPubkeyAuth", code::CONFIG_PUBKEY_AUTH_SSH, accounts::refuse_keys).when(accounts::refuses_keys).trying(3, 5000, 60, 180),
+    does("configureMotd", code::AKS_NODE_CONTROLLER_ERROR, accounts::motd).when(accounts::has_motd),
+    does("configureHTTPProxy", code::UPDATE_CA_CERTS, proxy::settings).when(crate::render::proxy::wanted).within(30),
+    does("configureCustomCaCertificate", code::UPDATE_CA_CERTS, trust::certificates).when(trust::wanted).trying(3, 5000, 60, 180),
+    does("disableSystemdResolved", code::AKS_NODE_CONTROLLER_ERROR, network::resolver),
+    does("installSecureTLSBootstrapClient", code::SECURE_TLS_BOOTSTRAP_CLIENT_DOWNLOAD_ERROR, packages::tls_bootstrap_client).after(FETCHING)
         .trying(5, 5000, 300, 600),
-    does("installContainerRuntime", 28, packages::container_runtime).after(FETCHING).trying(3, 10000, 600, 780),
-    does("installNetworkPlugin", 41, packages::network_plugin)
+    does("installContainerRuntime", code::CONTAINERD_INSTALL_TIMEOUT, packages::container_runtime).after(FETCHING).trying(3, 10000, 600, 780),
+    does("installNetworkPlugin", code::CNI_DOWNLOAD_TIMEOUT, packages::network_plugin)
         .after(&["createDirectories", "installContainerRuntime"]).trying(3, 10000, 300, 780),
-    does("configureKubeletAndKubectl", 31, packages::kubelet)
+    does("configureKubeletAndKubectl", code::K8S_DOWNLOAD_TIMEOUT, packages::kubelet)
         .after(&["createDirectories", "configureHTTPProxy", "configureCustomCaCertificate",
             "disableSystemdResolved", "installNetworkPlugin"])
         .trying(3, 10000, 600, 780),
-    does("runCustomSearchDomain", 80, network::search_domain).when(network::has_search_domain)
+    does("runCustomSearchDomain", code::CUSTOM_SEARCH_DOMAINS_FAIL, network::search_domain).when(network::has_search_domain)
         .after(&["disableSystemdResolved"]).within(300),
-    does("configureCNI", 49, network::cni).after(&["installNetworkPlugin"]).trying(12, 5000, 25, 120),
-    does("ensureDHCPv6", 4, network::dual_stack).when(|c| c.ipv6_dual_stack_enabled).trying(3, 5000, 60, 180),
-    does("ensureSysctl", 103, kernel::sysctl).after(&["configureCNI"]).trying(3, 5000, 25, 120),
-    does("configureTransparentHugePage", 103, kernel::huge_pages).when(kernel::has_huge_pages),
-    does("configureSwapFile", 130, swap::file).when(swap::wanted).trying(3, 5000, 120, 300),
-    does("setContainerdUlimits", 4, containerd::ulimits)
+    does("configureCNI", code::MODPROBE_FAIL, network::cni).after(&["installNetworkPlugin"]).trying(12, 5000, 25, 120),
+    does("ensureDHCPv6", code::SYSTEMCTL_START_FAIL, network::dual_stack).when(|c| c.ipv6_dual_stack_enabled).trying(3, 5000, 60, 180),
+    does("ensureSysctl", code::SYSCTL_RELOAD, kernel::sysctl).after(&["configureCNI"]).trying(3, 5000, 25, 120),
+    does("configureTransparentHugePage", code::SYSCTL_RELOAD, kernel::huge_pages).when(kernel::has_huge_pages),
+    does("configureSwapFile", code::SWAP_CREATE_FAIL, swap::file).when(swap::wanted).trying(3, 5000, 120, 300),
+    does("setContainerdUlimits", code::SYSTEMCTL_START_FAIL, containerd::ulimits)
         .when(|c| c.custom_linux_os_config.ulimit_config.is_present()).after(&["installContainerRuntime"]),
-    does("ensureKubeletCgroupHierarchy", 34, kubelet::cgroup_hierarchy).when(kubelet::reserves_cgroups)
+    does("ensureKubeletCgroupHierarchy", code::KUBELET_START_FAIL, kubelet::cgroup_hierarchy).when(kubelet::reserves_cgroups)
         .trying(3, 5000, 60, 120),
-    does("configureContainerd", 6, containerd::configuration)
+    does("configureContainerd", code::FILE_WATCH_TIMEOUT, containerd::configuration)
         .after(&["installContainerRuntime", "createDirectories", "fetch_and_cache_imds_instance_metadata"])
         .within(60),
-    does("ensureContainerd", 4, containerd::start)
+    does("ensureContainerd", code::SYSTEMCTL_START_FAIL, containerd::start)
         .after(&["configureContainerd", "setContainerdUlimits", "configureHTTPProxy", "configureCNI",
             "ensureSysctl", "ensureKubeletCgroupHierarchy"])
         .trying(5, 5000, 60, 180),
-    looks("waitForContainerdReady", 4, containerd::ready).after(&["ensureContainerd"]).trying(1200, 100, 10, 120),
-    does("ensureContainerd.ensureArtifactStreaming", 153, containerd::artifact_streaming)
+    looks("waitForContainerdReady", code::SYSTEMCTL_START_FAIL, containerd::ready).after(&["ensureContainerd"]).trying(1200, 100, 10, 120),
+    does("ensureContainerd.ensureArtifactStreaming", code::ARTIFACT_STREAMING_INSTALL, containerd::artifact_streaming)
         .when(|c| c.enable_artifact_streaming).after(&["waitForContainerdReady"]).trying(5, 5000, 60, 180),
-    does("configPrivateClusterHosts", 4, network::private_hosts).when(|c| c.enable_hosts_config_agent)
+    does("configPrivateClusterHosts", code::SYSTEMCTL_START_FAIL, network::private_hosts).when(|c| c.enable_hosts_config_agent)
         .trying(3, 5000, 60, 180),
-    does("enableLocalDNS", 216, localdns::service).when(|c| c.local_dns_profile.enable_local_dns)
+    does("enableLocalDNS", code::LOCALDNS_FAIL, localdns::service).when(|c| c.local_dns_profile.enable_local_dns)
         .after(&["disableSystemdResolved"]).trying(3, 5000, 60, 180),
-    looks("checkGPUDriver", 224, preflight::gpu).joining().when(|c| c.gpu_config.enable_nvidia == Some(true))
+    looks("checkGPUDriver", code::NVIDIA_DRIVER_INSTALL, preflight::gpu).joining().when(|c| c.gpu_config.enable_nvidia == Some(true))
         .after(&["fetch_and_cache_imds_instance_metadata"]),
-    does("configureAzureJson", 240, cluster::azure_json).joining().after(&["createDirectories"]),
-    does("ensureKubeCACert", 51, cluster::ca).joining().after(&["createDirectories"]),
-    does("configureKubeletServing", 213, serving::certificate).joining()
+    does("configureAzureJson", code::AKS_NODE_CONTROLLER_ERROR, cluster::azure_json).joining().after(&["createDirectories"]),
+    does("ensureKubeCACert", code::K8S_API_SERVER_CONN_FAIL, cluster::ca).joining().after(&["createDirectories"]),
+    does("configureKubeletServing", code::LOOKUP_DISABLE_KUBELET_SERVING_CERTIFICATE_ROTATION_TAG, serving::certificate).joining()
         .after(&["createDirectories", "fetch_and_cache_imds_instance_metadata"]).within(30),
-    does("configureK8s", 34, cluster::kubelet_files).joining()
+    does("configureK8s", code::KUBELET_START_FAIL, cluster::kubelet_files).joining()
         .after(&["createDirectories", "fetch_and_cache_imds_instance_metadata"]),
-    does("configureAndEnableSecureTLSBootstrapping", 220, cluster::secure_tls_bootstrap).joining()
+    does("configureAndEnableSecureTLSBootstrapping", code::SECURE_TLS_BOOTSTRAP_ENABLE_FAILURE, cluster::secure_tls_bootstrap).joining()
         .when(tls_bootstrap::enabled)
         .after(&["installSecureTLSBootstrapClient", "configureAzureJson", "ensureKubeCACert"])
         .trying(3, 5000, 60, 120),
-    looks("checkOutbound", 50, connectivity::outbound).joining().when(|c| !c.outbound_command.is_empty())
+    looks("checkOutbound", code::OUTBOUND_CONN_FAIL, connectivity::outbound).joining().when(|c| !c.outbound_command.is_empty())
         .after(&["configureHTTPProxy", "configureCustomCaCertificate", "disableSystemdResolved", "enableLocalDNS"])
         .trying(20, 1000, 15, 320),
-    does("skipOutboundChecks", 50, connectivity::isolated).joining()
+    does("skipOutboundChecks", code::OUTBOUND_CONN_FAIL, connectivity::isolated).joining()
         .when(|c| !c.bootstrap_profile_container_registry_server.is_empty()).after(&["createDirectories"]),
-    does("configureSecondaryNICs", 243, network::secondary_interfaces).joining()
+    does("configureSecondaryNICs", code::SECONDARY_NIC_CONFIG_FAIL, network::secondary_interfaces).joining()
         .when(|c| c.network_config.standard_secondary_nic_count > 0)
         .after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 5000, 60, 180),
-    looks("apiserverNslookup", 52, connectivity::lookup).joining()
+    looks("apiserverNslookup", code::K8S_API_SERVER_DNS_LOOKUP_FAIL, connectivity::lookup).joining()
         .when(|c| connectivity::looks_up(c) && !connectivity::is_private_link(c))
         .after(&["checkClock", "disableSystemdResolved", "enableLocalDNS", "runCustomSearchDomain"])
         .trying(300, 1000, 15, 300),
-    looks("apiserverNslookup", 52, connectivity::lookup).joining()
+    looks("apiserverNslookup", code::K8S_API_SERVER_DNS_LOOKUP_FAIL, connectivity::lookup).joining()
         .when(|c| connectivity::looks_up(c) && connectivity::is_private_link(c))
         .after(&["checkClock", "disableSystemdResolved", "enableLocalDNS", "runCustomSearchDomain"])
         .trying(600, 1000, 15, 600),
-    looks("apiserverCurl", 51, connectivity::answers).joining()
+    looks("apiserverCurl", code::K8S_API_SERVER_CONN_FAIL, connectivity::answers).joining()
         .when(|c| connectivity::is_named(c) && !connectivity::is_private_link(c))
         .after(&["apiserverNslookup", "ensureKubeCACert", "checkClock", "configPrivateClusterHosts"])
         .trying(34, 1000, 15, 300),
-    looks("apiserverCurl", 51, connectivity::answers).joining()
+    looks("apiserverCurl", code::K8S_API_SERVER_CONN_FAIL, connectivity::answers).joining()
         .when(|c| connectivity::is_named(c) && connectivity::is_private_link(c))
         .after(&["apiserverNslookup", "ensureKubeCACert", "checkClock", "configPrivateClusterHosts"])
         .trying(68, 1000, 15, 600),
-    looks("apiserverNC", 51, connectivity::listens).joining().when(|c| !connectivity::is_named(c))
+    looks("apiserverNC", code::K8S_API_SERVER_CONN_FAIL, connectivity::listens).joining().when(|c| !connectivity::is_named(c))
         .after(&["checkClock"]).trying(300, 1000, 10, 600),
-    does("ensureKubelet.configCredentialProvider", 205, kubelet::credential_provider).joining()
+    does("ensureKubelet.configCredentialProvider", code::CREDENTIAL_PROVIDER_DOWNLOAD_TIMEOUT, kubelet::credential_provider).joining()
         .when(credential_provider::wanted).after(&["createDirectories"]),
-    does("ensureKubelet.installCredentialProvider", 205, packages::credential_provider).joining()
+    does("ensureKubelet.installCredentialProvider", code::CREDENTIAL_PROVIDER_DOWNLOAD_TIMEOUT, packages::credential_provider).joining()
         .when(credential_provider::wanted).after(FETCHING).trying(3, 10000, 300, 600),
-    does("ensureKubelet.ensureIMDSRestriction", 174, imds::restriction).joining()
+    does("ensureKubelet.ensureIMDSRestriction", code::INSERT_IMDS_RESTRICTION_RULE_INTO_MANGLE_TABLE, imds::restriction).joining()
         .when(imds::restricts_in_mangle).after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 2000, 30, 90),
-    does("ensureKubelet.ensureIMDSRestriction", 175, imds::restriction).joining()
+    does("ensureKubelet.ensureIMDSRestriction", code::INSERT_IMDS_RESTRICTION_RULE_INTO_FILTER_TABLE, imds::restriction).joining()
         .when(imds::restricts_in_filter).after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 2000, 30, 90),
-    does("ensureKubelet.ensureIMDSRestriction", 177, imds::restriction).joining()
+    does("ensureKubelet.ensureIMDSRestriction", code::DELETE_IMDS_RESTRICTION_RULE_FROM_FILTER_TABLE, imds::restriction).joining()
         .when(|c| !c.imds_restriction_config.enable_imds_restriction)
         .after(&["fetch_and_cache_imds_instance_metadata"]).trying(3, 2000, 30, 90),
-    does("ensureKubelet.writeFiles", 34, kubelet::files).joining()
+    does("ensureKubelet.writeFiles", code::KUBELET_START_FAIL, kubelet::files).joining()
         .after(&["createDirectories", "fetch_and_cache_imds_instance_metadata", "enableLocalDNS"]).within(30),
-    does("ensureKubelet", 34, kubelet::start).joining()
+    does("ensureKubelet", code::KUBELET_START_FAIL, kubelet::start).joining()
         .after(&["ensureKubelet.writeFiles", "ensureKubelet.configCredentialProvider",
             "ensureKubelet.installCredentialProvider", "ensureKubelet.ensureIMDSRestriction",
             "configureKubeletAndKubectl", "configureK8s", "configureKubeletServing", "configureAzureJson",
@@ -232,13 +234,13 @@ const TABLE: &[Row] = &[
             "ensureContainerd.ensureArtifactStreaming", "configureSwapFile", "configureTransparentHugePage",
             "configureAdminUser", "disableSSH", "disableSSHPubkeyAuth", "ensureDHCPv6"])
         .trying(3, 5000, 240, 300),
-    looks("checkKubeletHealth", 34, kubelet::healthy).joining().after(&["ensureKubelet"]).trying(1200, 200, 5, 240),
-    does("ensureNoDupOnPromiscuBridge", 4, network::no_duplicates).joining().when(is_kubenet_bridge)
+    looks("checkKubeletHealth", code::KUBELET_START_FAIL, kubelet::healthy).joining().after(&["ensureKubelet"]).trying(1200, 200, 5, 240),
+    does("ensureNoDupOnPromiscuBridge", code::SYSTEMCTL_START_FAIL, network::no_duplicates).joining().when(is_kubenet_bridge)
         .after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
-    does("configureNodeExporter", 128, upkeep::node_exporter).joining().after(&["ensureKubelet"])
+    does("configureNodeExporter", code::NODE_EXPORTER_START_FAIL, upkeep::node_exporter).joining().after(&["ensureKubelet"])
         .trying(3, 5000, 60, 180),
-    does("ubuntuSnapshotUpdate", 202, upkeep::timers).joining().after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
-    does("enableUnattendedUpgrades", 4, upkeep::unattended_upgrades).joining().when(|c| c.enable_unattended_upgrade)
+    does("ubuntuSnapshotUpdate", code::SNAPSHOT_UPDATE_START_FAIL, upkeep::timers).joining().after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
+    does("enableUnattendedUpgrades", code::SYSTEMCTL_START_FAIL, upkeep::unattended_upgrades).joining().when(|c| c.enable_unattended_upgrade)
         .after(&["ensureKubelet"]).trying(3, 5000, 60, 180),
 ];
 

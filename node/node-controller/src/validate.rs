@@ -5,7 +5,7 @@
 //! maps; `together` is what fields must be together.
 
 mod checks;
-mod entries;
+pub(crate) mod entries;
 mod rules;
 mod together;
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use ::steps::host::Host;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::log::Level;
 use super::paths;
-use crate::host::Host;
 
 /// Writes event files. Failing to is no reason to fail.
 pub(super) struct GuestEvents<'a> {

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use ::steps::engine::{Engine, Event, Failure, Stop, Undone, Watcher};
+use ::steps::host::Host;
+
 use super::lock::{self, Lock};
 use super::log::{Level, Log};
 use super::paths;
 use super::provision::Ended;
-use crate::engine::{Engine, Event, Failure, Stop, Undone, Watcher};
-use crate::host::Host;
 
 /// The right to be the only run, or how the one without it ends.
 pub(super) fn lock_or_refuse(host: &dyn Host, log: &Log<'_>) -> Result<Lock, Ended> {

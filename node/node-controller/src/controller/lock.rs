@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use ::steps::host::Files;
 use rustix::fs::{FlockOperation, flock};
 
 use super::paths;
-use crate::host::Files;
 
 /// Held for as long as a run is under way; the system lets go of it when the process ends, however it ends.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use ::steps::host::Host;
 use serde_json::Value;
 
 use super::paths;
-use crate::host::Host;
 
 /// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ::steps::engine::Outcome;
+use ::steps::host::Host;
 use serde::{Deserialize, Serialize};
 
 use super::wait::Watch;
 use super::{lock, paths};
-use crate::engine::Outcome;
-use crate::host::Host;
 
 /// A line of the progress file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,6 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::steps::engine::{Engine, Failure, Report, Step, Stop};
+use ::steps::host::Host;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
@@ -11,10 +13,10 @@ use super::handover::{forget_last_result, leave, lock_or_refuse};
 use super::log::{Level, Log};
 use super::paths;
 use super::reporter::Reporter;
+use crate::codes::AKS_NODE_CONTROLLER_ERROR;
 use crate::config::{self, Configuration};
-use crate::engine::{Engine, Failure, Report, Step, Stop};
-use crate::host::Host;
-use crate::result::{BootTimes, CONTROLLER_ERROR, CseStatus, Ending};
+use crate::result::{BootTimes, CseStatus, Ending};
+use crate::validate::{self, Severity};
 
 /// How long a run may take when the configuration does not say, or says nonsense.
 const DEFAULT_DEADLINE: i32 = 900;
@@ -113,6 +115,7 @@ impl Provision<'_> {
             self.log.line(level, &notice.to_string(), &[]);
         }
         let configuration = accepted.configuration;
+        self.complain(&configuration);
         let steps = (self.steps)(&configuration);
         reporter.begin(&self.config.display().to_string(), &steps);
         let engine = Engine {
@@ -124,6 +127,23 @@ impl Provision<'_> {
             deadline: run_deadline(&configuration),
         };
         (engine.run(&steps), configuration.pre_provision_only)
+    }
+
+    /// What `validate` says of the configuration, in the log. The run goes on all the same, as upstream's does: what can
+    /// be made of the node is made, and the step that cannot go on says so.
+    fn complain(&self, configuration: &Configuration) {
+        for problem in validate::broken_rules(configuration) {
+            let level = match problem.severity {
+                Severity::Error => Level::Error,
+                Severity::Warning => Level::Warn,
+            };
+            let message = format!("configuration: {}: {}", problem.path, problem.rule);
+            let attributes = [
+                ("value", problem.value.as_str()),
+                ("remedy", &problem.remedy),
+            ];
+            self.log.line(level, &message, &attributes);
+        }
     }
 
     /// Tells everybody how it ended, before the sentinel does.
@@ -187,7 +207,7 @@ fn ended(report: &Report, written: Result<(), Failure>) -> Ended {
     let (exit, failure) = match (&report.failure, written) {
         (None, Ok(())) => (0, None),
         (None, Err(failure)) => (1, Some(failure)),
-        (Some((None, CONTROLLER_ERROR, failure)), _) => (1, Some(failure.clone())),
+        (Some((None, AKS_NODE_CONTROLLER_ERROR, failure)), _) => (1, Some(failure.clone())),
         (Some((_, code, failure)), _) => (*code, Some(failure.clone())),
     };
     Ended { exit, failure }
@@ -221,7 +241,7 @@ pub(super) fn read_config(path: &Path) -> Result<config::Accepted, Failure> {
 
 fn not_begun(failure: Failure) -> Report {
     Report {
-        failure: Some((None, CONTROLLER_ERROR, failure)),
+        failure: Some((None, AKS_NODE_CONTROLLER_ERROR, failure)),
         ..Report::default()
     }
 }

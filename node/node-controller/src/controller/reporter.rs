@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use ::steps::engine::{Event, Outcome, Step, StepReport, Watcher};
+use ::steps::host::Host;
+
 use super::guest_events::GuestEvents;
 use super::log::{Level, Log, append};
 use super::paths;
 use super::progress::Line;
-use crate::engine::{Event, Outcome, Step, StepReport, Watcher};
-use crate::host::Host;
 
 /// Hears the engine.
 pub(super) struct Reporter<'a> {

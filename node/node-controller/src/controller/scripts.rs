@@ -4,17 +4,18 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use ::steps::engine::{Failure, Stop};
+use ::steps::host::{Host, wait_or_end};
+
 use super::handover::{forget_last_result, leave, lock_or_refuse};
 use super::log::{Level, Log};
 use super::paths;
 use super::provision::{Ended, read_config};
+use crate::codes::AKS_NODE_CONTROLLER_ERROR;
 use crate::config::REDACTED;
-use crate::engine::{Failure, Stop};
 use crate::environment::containerd::Layout;
 use crate::environment::gpu::DriverImages;
 use crate::environment::{self, Scripts, Variable};
-use crate::host::{Host, wait_or_end};
-use crate::result::CONTROLLER_ERROR;
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ pub fn run_script(
     }
     forget_last_result(host, log);
     let (ended, failure) = match prepared {
-        Err(failure) => failed(1, CONTROLLER_ERROR, failure),
+        Err(failure) => failed(1, AKS_NODE_CONTROLLER_ERROR, failure),
         Ok((mut command, line)) => {
             log.line(Level::Info, "starting the scripts", &[("command", &line)]);
             outcome(run(&mut command, stop))
@@ -78,7 +79,7 @@ fn dry(prepared: Result<(Command, String), Failure>, log: &Log<'_>) -> Ended {
         }
         Err(failure) => {
             log.line(Level::Error, &failure.cause, &[("remedy", &failure.remedy)]);
-            failed(1, CONTROLLER_ERROR, failure).0
+            failed(1, AKS_NODE_CONTROLLER_ERROR, failure).0
         }
     }
 }
@@ -123,7 +124,7 @@ fn outcome(status: std::io::Result<Option<ExitStatus>>) -> Judged {
         }
         Err(e) => {
             let failure = Failure::file("run", Path::new("/bin/bash"), &e);
-            failed(1, CONTROLLER_ERROR, failure)
+            failed(1, AKS_NODE_CONTROLLER_ERROR, failure)
         }
     }
 }

@@ -5,13 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::steps::engine::{Change, Failure, Step, Stop};
+use ::steps::host::{Fault, Host, SimulatedHost};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
 use crate::config::Configuration;
-use crate::engine::{Change, Failure, Step, Stop};
-use crate::host::{Fault, Host, SimulatedHost};
 
 struct Machine {
     root: TempDir,

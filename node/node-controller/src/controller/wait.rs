@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::steps::host::{Files, Host};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use serde_json::Value;
@@ -11,7 +12,6 @@ use serde_json::Value;
 use super::progress::{Progress, RunState};
 use super::{lock, paths};
 use crate::config;
-use crate::host::{Files, Host};
 
 /// How long to wait.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! containerd's `config.toml`.
 
 use crate::config::Configuration;
-use crate::environment::{is_kubenet_bridge, is_nvidia_node};
+use crate::config::predicates::{is_kubenet_bridge, is_nvidia_node};
 use crate::version;
 
 /// How containerd lays out its configuration: its CRI plugin is one before 2.0 and two since.

@@ -1,7 +1,8 @@
 //! The command that starts the scripts. It changed as they did, and a node's image lives half a year.
 
 use crate::config::Configuration;
-use crate::environment::{is_custom_cloud, location};
+use crate::config::predicates::is_custom_cloud;
+use crate::environment::location;
 
 /// Which scripts a node carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

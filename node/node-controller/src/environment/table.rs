@@ -1,15 +1,13 @@
 //! Every variable and where its value comes from.
 
+use crate::config::predicates::{is_custom_cloud, is_kubenet_bridge, is_nvidia_node};
 use crate::config::{
     BootstrappingAuthMethod, Configuration, KubeletDisk, LoadBalancerSku, NetworkPlugin,
     NetworkPolicy, VmType,
 };
 use crate::environment::containerd::config as containerd_config;
 use crate::environment::corefile::corefile;
-use crate::environment::{
-    Host, base64, gpu, is_custom_cloud, is_kubenet_bridge, is_nvidia_node, kubelet_file, location,
-    one_line, sysctl,
-};
+use crate::environment::{Host, base64, gpu, kubelet_file, location, one_line, sysctl};
 
 /// A variable: its name, its value, and whether that is a secret.
 pub(super) struct Row {

@@ -4,8 +4,8 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
+use crate::config::predicates::is_custom_cloud;
 use crate::config::{Configuration, LoadBalancerSku, VmType};
-use crate::environment::is_custom_cloud;
 
 /// Where the cloud provider's configuration lies.
 pub const AZURE_JSON: &str = "/etc/kubernetes/azure.json";

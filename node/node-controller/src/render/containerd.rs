@@ -2,7 +2,7 @@
 
 use super::credential_provider::MICROSOFT_REGISTRY;
 use crate::config::Configuration;
-use crate::environment::{is_kubenet_bridge, is_nvidia_node};
+use crate::config::predicates::{is_kubenet_bridge, is_nvidia_node};
 use crate::machine::Machine;
 use crate::version::at_least;
 
@@ -10,6 +10,8 @@ use crate::version::at_least;
 pub const CONFIG_FILE: &str = "/etc/containerd/config.toml";
 /// The template of kubenet's CNI configuration; containerd fills in the node's pod ranges.
 pub const KUBENET_TEMPLATE: &str = "/etc/containerd/kubenet_template.conf";
+/// A template that came with the pod network's own plugin; containerd fills in the node's pod ranges as well.
+pub const SHIPPED_TEMPLATE: &str = "/opt/cni/bin/10-overlay.conflist.template";
 /// Where mirrors of registries are described.
 pub const REGISTRY_HOSTS: &str = "/etc/containerd/certs.d";
 /// Where drop-ins of `containerd.service` lie.
@@ -73,7 +75,7 @@ pub fn config_file(config: &Configuration, machine: &Machine) -> String {
     }
     images(config, layout, &mut tables);
     runtimes(config, machine, layout, &mut tables);
-    cni(config, layout, &mut tables);
+    cni(config, machine, layout, &mut tables);
     tables.add("metrics", &[text("address", "0.0.0.0:10257")]);
     proxies(config, &mut tables);
     format!("{}{tables}", head(config, machine))
@@ -238,13 +240,15 @@ fn erofs(tables: &mut Tables) {
 }
 
 /// The directories are AKS's, whatever the distribution compiled in.
-fn cni(config: &Configuration, layout: &Layout, tables: &mut Tables) {
+fn cni(config: &Configuration, machine: &Machine, layout: &Layout, tables: &mut Tables) {
     let mut lines = vec![
         text("bin_dir", "/opt/cni/bin"),
         text("conf_dir", "/etc/cni/net.d"),
     ];
     if is_kubenet_bridge(config) {
         lines.push(text("conf_template", KUBENET_TEMPLATE));
+    } else if machine.has_network_template {
+        lines.push(text("conf_template", SHIPPED_TEMPLATE));
     }
     tables.add(format!("{}.cni", layout.runtime), &lines);
 }

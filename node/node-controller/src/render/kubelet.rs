@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::azure::CUSTOM_ENVIRONMENT;
+use crate::config::predicates::is_custom_cloud;
 use crate::config::{Configuration, NetworkPolicy};
-use crate::environment::is_custom_cloud;
 use crate::machine::Machine;
 use crate::version::at_least;
 

@@ -2,8 +2,8 @@
 //! the kubelet's first certificate; the bootstrap token is the fallback.
 
 use super::azure::{AZURE_JSON, CUSTOM_ENVIRONMENT};
+use crate::config::predicates::is_custom_cloud;
 use crate::config::{BootstrappingAuthMethod, Configuration};
-use crate::environment::is_custom_cloud;
 
 /// What the client's unit reads its flags from.
 pub const DEFAULT_FILE: &str = "/etc/default/secure-tls-bootstrap";

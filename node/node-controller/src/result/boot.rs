@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::engine::Stop;
-use crate::host::{Command, Host};
+use ::steps::engine::Stop;
+use ::steps::host::{Command, Host};
 
 /// Moments as systemd prints them; empty where it knows none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

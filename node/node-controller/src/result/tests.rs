@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use ::steps::engine::Failure;
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::engine::Failure;
 
 fn step(name: &str, outcome: Outcome, failure: Option<(u8, Failure)>) -> StepReport {
     StepReport {

@@ -1,9 +1,10 @@
 //! People: who may log in, and what they read when they do.
 
+use ::steps::engine::{Change, Check, CommandChange, Failure, Goal, Scene, Unit};
+use ::steps::host::Command;
+
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Check, Failure, Goal, Scene, Unit};
-use crate::host::Command;
 use crate::render::azure::decoded;
 use crate::render::merge::without_public_keys;
 
@@ -20,10 +21,11 @@ pub(super) fn admin_user(config: &Configuration, scene: &Scene<'_>) -> Changes {
     let mut changes = Vec::new();
     if expires(&shadow, admin, &[(3, "0"), (4, "99999"), (6, ""), (7, "")]) {
         let flags = ["-E", "-1", "-I", "-1", "-m", "0", "-M", "99999", admin];
-        changes.push(never_expiring(admin, &flags));
+        changes.push(never_expiring(&shadow, admin, &flags));
     }
     if expires(&shadow, "root", &[(4, ""), (6, "")]) {
-        changes.push(never_expiring("root", &["-I", "-1", "-M", "-1", "root"]));
+        let flags = ["-I", "-1", "-M", "-1", "root"];
+        changes.push(never_expiring(&shadow, "root", &flags));
     }
     Ok(changes)
 }
@@ -39,11 +41,38 @@ fn expires(shadow: &str, user: &str, fields: &[(usize, &str)]) -> bool {
     lines.next().is_some_and(differs)
 }
 
-fn never_expiring(user: &str, arguments: &[&str]) -> Change {
-    // Whether it is needed was found out without a process.
-    let check = Check::Succeeds(Command::new("false", &[]));
-    let change = Command::new("chage", arguments);
-    Change::command(format!("let {user} never expire"), check, change)
+fn never_expiring(shadow: &str, user: &str, arguments: &[&str]) -> Change {
+    Change::Command(CommandChange {
+        name: format!("let {user} never expire"),
+        // Whether it is needed was found out without a process.
+        check: Check::Succeeds(Command::new("false", &[])),
+        apply: Command::new("chage", arguments),
+        undo: Some(as_before(shadow, user)),
+    })
+}
+
+/// The command that brings a user's ages back to what they are now. What is empty is -1 to chage.
+fn as_before(shadow: &str, user: &str) -> Command {
+    let mut lines = shadow
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    let line = lines.find(|line| line[0] == user).unwrap_or_default();
+    let field = |number: usize| match line.get(number) {
+        None | Some(&"") => "-1",
+        Some(value) => value,
+    };
+    let ages = [
+        "-E",
+        field(7),
+        "-I",
+        field(6),
+        "-m",
+        field(3),
+        "-M",
+        field(4),
+        user,
+    ];
+    Command::new("chage", &ages)
 }
 
 /// Whether nobody may log in over the network.
@@ -120,4 +149,21 @@ pub(super) fn motd(config: &Configuration, scene: &Scene<'_>) -> Changes {
         ));
     }
     Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_of_passwords_come_back_as_they_were() {
+        let shadow = "root:*:19000:0:90:7:::\nazureuser:!:19001:1:30:7:14:20500:\n";
+        let cases = [
+            ("root", "chage -E -1 -I -1 -m 0 -M 90 root"),
+            ("azureuser", "chage -E 20500 -I 14 -m 1 -M 30 azureuser"),
+        ];
+        for (user, expected) in cases {
+            assert_eq!(as_before(shadow, user).line(), expected);
+        }
+    }
 }

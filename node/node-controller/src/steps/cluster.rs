@@ -1,10 +1,11 @@
 //! What ties the node to its cluster: the cloud's configuration, certificates, and the kubelet's
 //! first credential.
 
+use ::steps::engine::{Change, Content, Failure, File, Goal, Scene, Unit};
+
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Content, Failure, File, Goal, Scene, Unit};
-use crate::environment::is_custom_cloud;
+use crate::config::predicates::is_custom_cloud;
 use crate::render::azure::{self, decoded};
 use crate::render::{kubeconfig, kubelet, kubelet_file, tls_bootstrap, units};
 

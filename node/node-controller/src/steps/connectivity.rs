@@ -4,16 +4,17 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use ::steps::engine::{Change, Failure, Scene};
+use ::steps::host::{Command, NetworkError, Request};
+
 use super::{Changes, Finding, observe};
+use crate::codes::K8S_API_SERVER_AZURE_DNS_LOOKUP_FAIL;
 use crate::config::Configuration;
-use crate::engine::{Change, Failure, Scene};
-use crate::host::{Command, NetworkError, Request};
 use crate::render::azure::decoded;
 use crate::render::{kubeconfig, proxy};
 
 /// Azure's own resolver.
 const AZURE_DNS: &str = "168.63.129.16";
-const AZURE_DNS_LOOKUP_FAIL: u8 = 53;
 
 /// Whether the API server has a name; an address needs no lookup.
 pub(super) fn is_named(config: &Configuration) -> bool {
@@ -121,7 +122,7 @@ fn lookup_failure(scene: &Scene<'_>, error: NetworkError) -> Failure {
         .find_map(|line| line.trim().strip_prefix("nameserver"));
     let failure = Failure::from(error);
     match first.map(str::trim) {
-        Some(AZURE_DNS) => failure.with_code(AZURE_DNS_LOOKUP_FAIL),
+        Some(AZURE_DNS) => failure.with_code(K8S_API_SERVER_AZURE_DNS_LOOKUP_FAIL),
         _ => failure,
     }
 }

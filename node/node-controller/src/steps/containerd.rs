@@ -1,9 +1,10 @@
 //! containerd: its configuration, its start, and whether it answers.
 
+use ::steps::engine::{Change, Check, Failure, Goal, Scene, Unit};
+use ::steps::host::Command;
+
 use super::{Changes, Finding, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Check, Failure, Goal, Scene, Unit};
-use crate::host::Command;
 use crate::render::{containerd, units};
 
 const UNIT: &str = "containerd.service";

@@ -1,8 +1,9 @@
 //! Directories that others than us write to.
 
+use ::steps::engine::{Change, Scene};
+
 use super::Changes;
 use crate::config::Configuration;
-use crate::engine::{Change, Scene};
 
 /// Makes them.
 pub(super) fn make(_: &Configuration, _: &Scene<'_>) -> Changes {

@@ -1,12 +1,12 @@
 //! Keeps pods from the instance metadata service, where the configuration says so.
 
-use super::{Changes, observe};
-use crate::config::Configuration;
-use crate::engine::{Change, Check, CommandChange, Failure, Scene};
-use crate::host::Command;
-use crate::render::firewall;
+use ::steps::engine::{Change, Check, CommandChange, Failure, Scene};
+use ::steps::host::Command;
 
-const PRIMARY_NIC_IP_NOT_FOUND: u8 = 173;
+use super::{Changes, observe};
+use crate::codes::PRIMARY_NIC_IP_NOT_FOUND;
+use crate::config::Configuration;
+use crate::render::firewall;
 
 /// Whether the rule stands in the mangle table.
 pub(super) fn restricts_in_mangle(config: &Configuration) -> bool {

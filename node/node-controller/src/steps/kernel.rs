@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ::steps::engine::{Change, Failure, Scene};
+
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Failure, Scene};
 use crate::render::{merge, sysctl};
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";

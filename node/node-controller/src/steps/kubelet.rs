@@ -2,20 +2,23 @@
 
 use std::time::Duration;
 
+use ::steps::engine::{Change, Failure, Goal, Scene, Unit};
+use ::steps::host::{Command, Request};
+
 use super::containerd::unit_state;
 use super::{Changes, Finding, observe};
 use crate::config::{Configuration, KubeletDisk};
-use crate::engine::{Change, Failure, Goal, Scene, Unit};
-use crate::host::{Command, Request};
 use crate::render::{
     containerd, credential_provider, drop_ins, firewall, kubeconfig, kubelet, tls_bootstrap, units,
 };
+use crate::validate::entries::is_one_line;
 
 const UNIT: &str = "kubelet.service";
 const BINARY: &str = "/opt/bin/kubelet";
 
 /// Its environment, drop-ins, kubeconfig, scripts and unit.
 pub(super) fn files(config: &Configuration, scene: &Scene<'_>) -> Changes {
+    check_lines(config)?;
     let machine = observe::machine_with_addresses(config, scene);
     let mut changes = vec![
         Change::file(
@@ -47,6 +50,19 @@ pub(super) fn files(config: &Configuration, scene: &Scene<'_>) -> Changes {
         changes.extend(temporary_disk(scene));
     }
     Ok(changes)
+}
+
+/// Flags and labels become lines of an environment file: a line break in one of them would add settings nobody judged.
+fn check_lines(config: &Configuration) -> Result<(), Failure> {
+    let kubelet = &config.kubelet_config;
+    let mut entries = (kubelet.kubelet_flags.iter()).chain(&kubelet.kubelet_node_labels);
+    match entries.find(|(key, value)| !is_one_line(key) || !is_one_line(value)) {
+        None => Ok(()),
+        Some((key, _)) => Err(Failure::permanent(
+            format!("`kubelet_config` has {key:?} with a line break or another control character"),
+            "take it out: flags and labels are one line each",
+        )),
+    }
 }
 
 /// The token's kubeconfig, or the certificate's. Both are the kubelet's alone: upstream's are
@@ -151,6 +167,24 @@ pub(super) fn start(_: &Configuration, scene: &Scene<'_>) -> Changes {
     })])
 }
 
+/// Whether systemd looked at the unit's conditions and did not start it. A unit that nobody has tried to start says
+/// the same of its conditions, but not since when.
+fn was_skipped(scene: &Scene<'_>) -> bool {
+    const PROPERTIES: &str = "--property=ConditionResult,ConditionTimestampMonotonic";
+    let answer = scene.run(&Command::new("systemctl", &["show", PROPERTIES, UNIT]));
+    let text = answer.map(|answer| answer.text()).unwrap_or_default();
+    is_skip(&text)
+}
+
+fn is_skip(properties: &str) -> bool {
+    let value = |key: &str| {
+        let mut lines = properties.lines();
+        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+    };
+    value("ConditionResult") == Some("no")
+        && value("ConditionTimestampMonotonic").is_some_and(|at| at != "0" && !at.is_empty())
+}
+
 /// Asks the kubelet itself; if it does not answer, systemd and its log say why.
 pub(super) fn healthy(config: &Configuration, scene: &Scene<'_>) -> Finding {
     let port = config.kubelet_config.kubelet_flags.get("--healthz-port");
@@ -172,6 +206,12 @@ pub(super) fn healthy(config: &Configuration, scene: &Scene<'_>) -> Finding {
         Err(error) => error.to_string(),
     };
     let state = unit_state(scene, UNIT);
+    if state == "inactive" && was_skipped(scene) {
+        return Err(Failure::permanent(
+            "systemd has skipped the kubelet: a condition of its unit is not met",
+            "`systemctl status kubelet` names the condition",
+        ));
+    }
     let log = Command::new(
         "journalctl",
         &["-u", UNIT, "-n", "1", "-o", "cat", "--no-pager"],
@@ -193,4 +233,39 @@ pub(super) fn healthy(config: &Configuration, scene: &Scene<'_>) -> Finding {
     } else {
         failure
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_counts_as_skipped_once_systemd_has_looked_at_its_conditions() {
+        let cases = [
+            (
+                "ConditionResult=no\nConditionTimestampMonotonic=123\n",
+                true,
+            ),
+            ("ConditionResult=no\nConditionTimestampMonotonic=0\n", false),
+            (
+                "ConditionResult=yes\nConditionTimestampMonotonic=123\n",
+                false,
+            ),
+            ("ActiveState=inactive\n", false),
+            ("", false),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(is_skip(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_break_in_a_flag_or_label_is_refused() {
+        let mut config = Configuration::default();
+        assert!(check_lines(&config).is_ok());
+        let flags = &mut config.kubelet_config.kubelet_flags;
+        flags.insert("--v".to_owned(), "2\nLD_PRELOAD=/tmp/x.so".to_owned());
+        let refused = check_lines(&config).expect_err("a second line");
+        assert!(refused.permanent && refused.cause.contains("--v"));
+    }
 }

@@ -1,9 +1,10 @@
 //! The DNS server on the node. Its program and unit come with the image; images without them go
 //! without, as upstream has it.
 
+use ::steps::engine::{Change, Scene};
+
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Scene};
 use crate::render::localdns;
 
 const UNIT: &str = "localdns.service";

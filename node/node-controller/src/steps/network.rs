@@ -1,9 +1,10 @@
 //! The network of the node and of its pods.
 
+use ::steps::engine::{Change, Check, Failure, Goal, Scene, Unit};
+use ::steps::host::Command;
+
 use super::{Changes, observe};
 use crate::config::{Configuration, NetworkPlugin, NetworkPolicy};
-use crate::engine::{Change, Check, Failure, Goal, Scene, Unit};
-use crate::host::Command;
 use crate::render::{cni, units};
 
 const SEARCH_DOMAIN_SCRIPT: &str = "/opt/azure/containers/setup-custom-search-domains.sh";

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use ::steps::engine::{Change, Failure, Scene};
+use ::steps::host::{Command, Kind, Request};
+
 use super::Changes;
 use crate::config::Configuration;
-use crate::engine::{Change, Failure, Scene};
-use crate::host::{Command, Kind, Request};
 use crate::machine::{Distribution, Machine, Metadata, version_of};
+use crate::render::containerd;
 
 const METADATA_URL: &str = "http://169.254.169.254/metadata/instance?api-version=2021-02-01";
 const METADATA_CACHE: &str = "/opt/azure/containers/imds_instance_metadata_cache.json";
@@ -30,6 +32,12 @@ pub(super) fn asks_metadata(config: &Configuration) -> bool {
 
 /// The metadata document, kept for the steps that come after.
 pub(super) fn metadata_cache(_: &Configuration, scene: &Scene<'_>) -> Changes {
+    // Whoever only wants a plan may sit anywhere, and has not said that the network may be asked.
+    if scene.planning {
+        let unknown = Change::secret_file(METADATA_CACHE, Vec::new());
+        let is_there = scene.host.files().exists(METADATA_CACHE);
+        return Ok((!is_there).then_some(unknown).into_iter().collect());
+    }
     let request = Request::get(METADATA_URL)
         .with_header("Metadata", "true")
         .at_most(scene.remaining().min(Duration::from_secs(60)));
@@ -44,12 +52,12 @@ pub(super) fn metadata_cache(_: &Configuration, scene: &Scene<'_>) -> Changes {
         );
         return Err(Failure::new(cause, METADATA_REMEDY));
     }
-    let file = Change::File(crate::engine::File {
+    let file = Change::File(::steps::engine::File {
         secret: true,
-        ..crate::engine::File::new(
+        ..::steps::engine::File::new(
             METADATA_CACHE,
             0o600,
-            crate::engine::Content::Bytes(document),
+            ::steps::engine::Content::Bytes(document),
         )
     });
     Ok(vec![file])
@@ -78,6 +86,7 @@ pub(super) fn machine(config: &Configuration, scene: &Scene<'_>) -> Machine {
         runc: runc(scene),
         unified_cgroups: files.exists("/sys/fs/cgroup/cgroup.controllers"),
         lowers_oom_scores: lowers_oom_scores(scene),
+        has_network_template: files.exists(containerd::SHIPPED_TEMPLATE),
         addresses: metadata.addresses,
         tags: metadata.tags,
         units: ["localdns-exporter.socket"]

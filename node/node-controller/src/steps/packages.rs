@@ -3,21 +3,19 @@
 
 mod archive;
 
+use ::steps::engine::{Change, Check, Failure, Scene};
+use ::steps::host::{Command, Kind};
 use archive::{APT_INSTALL, apt_install, cut_off, fetched, unpacked, unpacked_whole};
 
 use super::{Changes, observe};
+use crate::codes::{
+    CONTAINERD_DOWNLOAD_TIMEOUT, K8S_INSTALL_ERR, RUNC_DOWNLOAD_TIMEOUT, VHD_FILE_NOT_FOUND,
+};
 use crate::config::{Configuration, NetworkPlugin};
-use crate::engine::{Change, Check, Failure, Scene};
-use crate::host::{Command, Kind};
 use crate::machine::version_of;
 use crate::render::source::Source;
 use crate::render::{credential_provider, tls_bootstrap};
 use crate::version::Version;
-
-const VHD_FILE_NOT_FOUND: u8 = 65;
-const CONTAINERD_DOWNLOAD_TIMEOUT: u8 = 70;
-const RUNC_DOWNLOAD_TIMEOUT: u8 = 71;
-const K8S_INSTALL_ERR: u8 = 204;
 
 const KUBERNETES_DOWNLOADS: &str = "/opt/kubernetes/downloads";
 const CNI_BIN: &str = "/opt/cni/bin";

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ::steps::engine::{Failure, Scene};
+use ::steps::host::Command;
 use jiff::Timestamp;
 
 use super::{Finding, observe};
 use crate::config::Configuration;
-use crate::engine::{Failure, Scene};
-use crate::host::Command;
 use crate::render::azure::decoded;
 use crate::render::containerd::uses_nvidia;
 

@@ -1,8 +1,9 @@
 //! The HTTP proxy, in every place that is looked at.
 
+use ::steps::engine::{Change, Content, File, Scene};
+
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Content, File, Scene};
 use crate::render::{containerd, proxy};
 
 /// Units are restarted by the steps that start them; the kubelet's drop-in is written with the

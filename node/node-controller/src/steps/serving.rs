@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use ::steps::engine::{Change, Failure, Scene};
 use rcgen::{CertificateParams, DnType, KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
 
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Failure, Scene};
 use crate::machine::Machine;
 use crate::render::kubelet::{SERVING_CERTIFICATE, SERVING_KEY, Serving, serving};
 

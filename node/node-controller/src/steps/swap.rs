@@ -1,15 +1,16 @@
 //! A swap file: on the temporary disk where it fits, else on the OS disk.
 
+use ::steps::engine::{Change, Check, CommandChange, Failure, Scene};
+use ::steps::host::{Command, Kind};
+
 use super::{Changes, observe};
+use crate::codes::SWAP_CREATE_INSUFFICIENT_DISK_SPACE;
 use crate::config::Configuration;
-use crate::engine::{Change, Check, CommandChange, Failure, Scene};
-use crate::host::{Command, Kind};
 use crate::render::{merge, units};
 
 /// Azure's name for the temporary disk's partition.
 const RESOURCE_DISK: &str = "/dev/disk/azure/resource-part1";
 const UNIT: &str = "aks-swapfile.service";
-const SWAP_CREATE_INSUFFICIENT_DISK_SPACE: u8 = 131;
 
 /// Made under another name first: what has the name is whole.
 const MAKE: &str = r#"set -eu

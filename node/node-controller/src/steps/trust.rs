@@ -1,9 +1,10 @@
 //! Certificate authorities the whole machine trusts: the cluster's custom ones and the proxy's.
 
+use ::steps::engine::{Change, Check, Failure, Scene};
+use ::steps::host::Command;
+
 use super::Changes;
 use crate::config::Configuration;
-use crate::engine::{Change, Check, Failure, Scene};
-use crate::host::Command;
 use crate::render::azure::decoded;
 use crate::render::proxy;
 

@@ -1,9 +1,10 @@
 //! What keeps a node in shape after it has joined. Units that the image does not have are left
 //! out.
 
+use ::steps::engine::{Change, Scene};
+
 use super::{Changes, observe};
 use crate::config::Configuration;
-use crate::engine::{Change, Scene};
 
 fn running_if_present(scene: &Scene<'_>, units: &[&str]) -> Vec<Change> {
     let present = units.iter().filter(|unit| observe::has_unit(scene, unit));

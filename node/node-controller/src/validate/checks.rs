@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube_kit::duration::go;
 use kube_kit::quantity::Quantity;
 
 use crate::config::declare::View;
@@ -197,26 +198,7 @@ fn is_token(text: &str) -> bool {
 }
 
 fn is_duration(text: &str) -> bool {
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if unsigned == "0" {
-        return true;
-    }
-    let mut rest = unsigned;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        if rest[..digits].parse::<f64>().is_err() {
-            return false;
-        }
-        let end = rest[digits..].find(|c: char| c.is_ascii_digit() || c == '.');
-        let end = end.map_or(rest.len(), |end| digits + end);
-        if !["ns", "us", "µs", "ms", "s", "m", "h"].contains(&&rest[digits..end]) {
-            return false;
-        }
-        rest = &rest[end..];
-    }
-    !unsigned.is_empty()
+    go::parse(text).is_ok()
 }
 
 fn is_quantity(text: &str) -> bool {

@@ -27,6 +27,21 @@ const ENTRIES: &[EntryRule] = &[
         rule: "a flag's key is the flag with its two dashes, such as --v",
         remedy: "write the dashes into the key",
     },
+    // They become lines of an environment file, where another line is another setting.
+    EntryRule {
+        severity: Severity::Error,
+        path: "kubelet_config.kubelet_flags",
+        holds: |flag, value| is_one_line(flag) && is_one_line(value),
+        rule: "a flag and its value are one line without control characters",
+        remedy: "take the line break out",
+    },
+    EntryRule {
+        severity: Severity::Error,
+        path: "kubelet_config.kubelet_node_labels",
+        holds: |key, value| is_one_line(key) && is_one_line(value),
+        rule: "a label is one line without control characters",
+        remedy: "take the line break out",
+    },
     EntryRule {
         severity: Severity::Error,
         path: "kubelet_config.kubelet_node_labels",
@@ -58,6 +73,11 @@ const ENTRIES: &[EntryRule] = &[
         remedy: "correct the name or value",
     },
 ];
+
+/// Whether a text can stand in a line of a file.
+pub(crate) fn is_one_line(text: &str) -> bool {
+    !text.chars().any(char::is_control)
+}
 
 const DOMAIN: &str = "an override is for a domain, or for everything as `.`";
 

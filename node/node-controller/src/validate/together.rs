@@ -2,8 +2,8 @@
 
 use super::{Problem, Severity, shown};
 use crate::config::lookup::lookup;
+use crate::config::predicates::is_custom_cloud;
 use crate::config::{BootstrappingAuthMethod, Configuration};
-use crate::environment::is_custom_cloud;
 use crate::version;
 
 /// A rule for several fields: where to point, the rule, what to do; and whether it is broken.

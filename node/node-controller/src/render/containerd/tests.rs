@@ -88,3 +88,25 @@ fn a_mirror_keeps_the_path_of_its_registry() {
     );
     assert_eq!(mirror_of(""), None);
 }
+
+#[test]
+fn a_template_that_came_with_the_plugin_is_used_unless_kubenet_has_its_own() {
+    for (plugin, shipped, wanted) in [
+        (NetworkPlugin::Azure, true, Some(SHIPPED_TEMPLATE)),
+        (NetworkPlugin::Azure, false, None),
+        (NetworkPlugin::Kubenet, true, Some(KUBENET_TEMPLATE)),
+    ] {
+        let mut config = Configuration::default();
+        config.network_config.network_plugin = plugin;
+        let machine = Machine {
+            has_network_template: shipped,
+            ..Machine::default()
+        };
+        let text = config_file(&config, &machine);
+        let line = text.lines().find(|line| line.contains("conf_template"));
+        assert_eq!(
+            line.map(|line| line.contains(wanted.unwrap_or("-"))),
+            wanted.map(|_| true)
+        );
+    }
+}

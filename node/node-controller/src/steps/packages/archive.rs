@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use ::steps::engine::{Change, Check, CommandChange, Content, Failure, File, Scene};
+use ::steps::host::{Command, Request};
+
 use crate::config::Configuration;
-use crate::engine::{Change, Check, CommandChange, Content, Failure, File, Scene};
-use crate::host::{Command, Request};
 use crate::render::proxy;
 use crate::render::source::{Location, Source, digest};
 

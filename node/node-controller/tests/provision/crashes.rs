@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use node_controller::host::{Entry, Fault};
+use ::steps::host::{Entry, Fault};
 use node_controller::steps::steps;
 
 use crate::cases::{CASES, Case};

@@ -3,20 +3,22 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Uri, header};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use wire::https;
+use wire::proxy::{ConnectError, Proxy};
 
 use super::network::{NetworkError, Request, Response, Trust, without_query};
 use crate::engine::Stop;
 
+/// Who we say we are.
+const AGENT: &str = "aks-node-controller";
 /// How many redirects are followed.
 const REDIRECTS: usize = 5;
 
@@ -33,19 +35,36 @@ pub(super) fn connect(name: &str, port: u16, timeout: Duration) -> Result<()> {
     within(name, timeout, dial(name, port)).map(drop)
 }
 
-/// One request, with its redirects; looks at the brake between the pieces of the body.
+/// How often a request that waits looks at the brake.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// One request, with its redirects. It is waiting, and so it ends when the run does: nobody would read its answer.
 pub(super) fn http(request: &Request, body: &mut dyn io::Write, stop: &Stop) -> Result<Response> {
-    within(without_query(&request.url), request.timeout, async {
-        let mut url = request.url.clone();
-        for _ in 0..=REDIRECTS {
-            let answer = exchange(request, &url).await?;
-            match redirect(&answer, &url) {
-                Some(next) => url = next,
-                None => return receive(answer, &url, body, stop).await,
-            }
+    let server = without_query(&request.url);
+    within(server, request.timeout, async {
+        tokio::select! {
+            answer = follow(request, body) => answer,
+            () = pulled(stop) => Err(protocol(server, "the run has ended meanwhile")),
         }
-        Err(protocol(without_query(&request.url), "too many redirects"))
     })
+}
+
+async fn follow(request: &Request, body: &mut dyn io::Write) -> Result<Response> {
+    let mut url = request.url.clone();
+    for _ in 0..=REDIRECTS {
+        let answer = exchange(request, &url).await?;
+        match redirect(&answer, &url) {
+            Some(next) => url = next,
+            None => return receive(answer, &url, body).await,
+        }
+    }
+    Err(protocol(without_query(&request.url), "too many redirects"))
+}
+
+async fn pulled(stop: &Stop) {
+    while stop.reason().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Runs to the end or the limit. What still waits in the system's resolver is left behind, not waited for.
@@ -65,7 +84,7 @@ fn within<T>(server: &str, limit: Duration, work: impl Future<Output = Result<T>
 }
 
 async fn lookup(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let bare = https::bare(name);
     match tokio::net::lookup_host((bare, port)).await {
         Ok(addresses) => Ok(addresses.collect()),
         Err(e) => Err(unresolved(bare, &e)),
@@ -131,68 +150,37 @@ async fn exchange(request: &Request, url: &str) -> Result<http::Response<Incomin
 }
 
 /// A way through an HTTP proxy by CONNECT, for both schemes.
-async fn tunnel(proxy: &str, host: &str, port: u16) -> Result<TcpStream> {
-    let uri: Uri = proxy
-        .parse()
-        .map_err(|_| protocol(proxy, "is not the URL of a proxy"))?;
-    let proxy_host = uri
-        .host()
-        .ok_or_else(|| protocol(proxy, "names no proxy host"))?;
-    let mut stream = dial(proxy_host, uri.port_u16().unwrap_or(80)).await?;
-    let broken = |e: io::Error| protocol(proxy, &e.to_string());
-    let ask = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
-    stream.write_all(ask.as_bytes()).await.map_err(broken)?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        if head.len() > 8192 {
-            return Err(protocol(proxy, "answers CONNECT with an endless head"));
-        }
-        head.push(stream.read_u8().await.map_err(broken)?);
-    }
-    let line = String::from_utf8_lossy(&head);
-    let line = line.lines().next().unwrap_or_default();
-    match line.split(' ').nth(1) {
-        Some("200") => Ok(stream),
-        _ => Err(protocol(
-            proxy,
-            &format!("refuses CONNECT to {host}:{port}: {line}"),
-        )),
-    }
+async fn tunnel(url: &str, host: &str, port: u16) -> Result<TcpStream> {
+    let proxy = Proxy::parse(url, 80).ok_or_else(|| {
+        protocol(
+            "the proxy of the configuration",
+            "is not the URL of a proxy",
+        )
+    })?;
+    let mut stream = dial(&proxy.host, proxy.port).await?;
+    let target = format!("{host}:{port}");
+    let led = proxy.connect(&mut stream, &target, AGENT).await;
+    led.map_err(|error| match error {
+        ConnectError::Broken(error) => protocol(&proxy.to_string(), &error.to_string()),
+        ConnectError::Refused(line) => protocol(
+            &proxy.to_string(),
+            &format!("refuses CONNECT to {target}: {line}"),
+        ),
+    })?;
+    Ok(stream)
 }
 
-async fn secure(
-    stream: TcpStream,
-    host: &str,
-    trust: &Trust,
-) -> Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(bare.to_owned())
-        .map_err(|_| protocol(host, "is no name for a certificate"))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| protocol(host, &e.to_string()))?
-        .with_root_certificates(roots(host, trust)?)
-        .with_no_client_auth();
-    tokio_rustls::TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-        .map_err(|e| untrusted(host, &e))
-}
-
-fn roots(host: &str, trust: &Trust) -> Result<rustls::RootCertStore> {
-    let mut store = rustls::RootCertStore::empty();
-    let certificates = match trust {
-        Trust::System => rustls_native_certs::load_native_certs().certs,
-        Trust::Only(pem) => CertificateDer::pem_slice_iter(pem)
-            .collect::<std::result::Result<_, _>>()
-            .map_err(|e| NetworkError::Certificate {
-                server: host.to_owned(),
-                cause: format!("the CA of the configuration is no PEM: {e}"),
-            })?,
+async fn secure(stream: TcpStream, host: &str, trust: &Trust) -> Result<TlsStream<TcpStream>> {
+    let tls = match trust {
+        Trust::System => https::tls(None),
+        Trust::Only(pem) => https::tls(Some(pem)),
     };
-    store.add_parsable_certificates(certificates);
-    Ok(store)
+    let tls = tls.map_err(|cause| NetworkError::Certificate {
+        server: host.to_owned(),
+        cause: format!("the CA of the configuration is no PEM: {cause}"),
+    })?;
+    let secured = https::secure(stream, host, tls).await;
+    secured.map_err(|e| untrusted(host, &e))
 }
 
 /// A failed handshake: a certificate of the wrong time is another matter than one of the wrong CA.
@@ -223,23 +211,19 @@ where
 {
     let server = without_query(&uri.to_string()).to_owned();
     let broken = |e: &dyn std::fmt::Display| protocol(&server, &e.to_string());
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|e| broken(&e))?;
-    // Ends with the sender, at the latest with the runtime of this call.
-    tokio::spawn(connection);
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
     let host = uri.authority().map_or("", |a| a.as_str());
     let mut builder = http::Request::get(path)
         .header(header::HOST, host)
-        .header(header::USER_AGENT, "aks-node-controller");
+        .header(header::USER_AGENT, AGENT);
     for (name, value) in &request.headers {
         builder = builder.header(name, value);
     }
     let message = builder
         .body(Empty::<Bytes>::new())
         .map_err(|e| broken(&e))?;
-    sender.send_request(message).await.map_err(|e| broken(&e))
+    let answer = https::exchange(stream, message).await;
+    answer.map_err(|e| broken(&e))
 }
 
 /// Where a redirect leads: absolute, or a path on the same server.
@@ -264,16 +248,12 @@ async fn receive(
     answer: http::Response<Incoming>,
     url: &str,
     sink: &mut dyn io::Write,
-    stop: &Stop,
 ) -> Result<Response> {
     let url = without_query(url);
     let status = answer.status().as_u16();
     let mut body = answer.into_body();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| protocol(url, &format!("the answer broke off: {e}")))?;
-        if stop.cancelled() {
-            return Err(protocol(url, "the run was cancelled"));
-        }
         if let Some(data) = frame.data_ref() {
             sink.write_all(data)
                 .map_err(|e| protocol(url, &format!("its answer cannot be kept: {e}")))?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use node_controller::host::{
+use ::steps::host::{
     Answer, Fault, Files, Finished, Host as _, NetworkError, SimulatedHost, UnitRecord,
 };
 use serde_json::json;

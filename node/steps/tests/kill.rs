@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use node_controller::engine::{Change, Check, Engine, Event, Report, Scene, Step, Stop, Watcher};
-use node_controller::host::{self, Entry, Fault, Host as _, SimulatedHost};
+use steps::engine::{Change, Check, Engine, Event, Report, Scene, Step, Stop, Watcher};
+use steps::host::{self, Entry, Fault, Host as _, SimulatedHost};
 
 /// Set for the child only: where its machine is, and at which point it dies.
+const THIS_TEST: &str = "a_run_that_was_really_killed_is_finished_by_the_next";
 const ROOT: &str = "KILL_TEST_ROOT";
 const POINT: &str = "KILL_TEST_POINT";
 
@@ -77,12 +78,8 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, (Entry, Vec<u8>)> {
     tree
 }
 
-/// Not a test of its own: what the child of the other test does.
-#[test]
-fn child() {
-    let (Ok(root), Ok(point)) = (std::env::var(ROOT), std::env::var(POINT)) else {
-        return;
-    };
+/// What the test's own program does when it is started as a child: it is killed at a point.
+fn is_killed(root: &str, point: &str) {
     let host = SimulatedHost::new(root);
     host.fault(Fault::KillAt(point.parse().expect("a number")));
     run(&host);
@@ -90,6 +87,9 @@ fn child() {
 
 #[test]
 fn a_run_that_was_really_killed_is_finished_by_the_next() {
+    if let (Ok(root), Ok(point)) = (std::env::var(ROOT), std::env::var(POINT)) {
+        return is_killed(&root, &point);
+    }
     let undisturbed = machine();
     let host = SimulatedHost::new(undisturbed.path());
     assert_eq!(run(&host).code(), 0);
@@ -98,7 +98,7 @@ fn a_run_that_was_really_killed_is_finished_by_the_next() {
     for point in 1..=points {
         let root = machine();
         let status = Command::new(&me)
-            .args(["--exact", "child", "--quiet"])
+            .args(["--exact", THIS_TEST, "--quiet"])
             .env(ROOT, root.path())
             .env(POINT, point.to_string())
             .output()

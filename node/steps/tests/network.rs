@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_controller::engine::{Failure, Stop};
-use node_controller::host::{Host as _, NetworkError, RealHost, Request, Response};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use steps::engine::{Failure, Stop};
+use steps::host::{Host as _, NetworkError, RealHost, Request, Response};
 
 /// Serves each connection with `serve` until the test ends; gives the port.
 fn listen(serve: impl Fn(TcpStream) + Send + 'static) -> u16 {
@@ -196,7 +196,7 @@ fn a_proxy_is_asked_to_connect() {
         answer(stream, OK);
     });
     let request = Request::get("http://registry.invalid/v2/")
-        .through(Some(format!("http://127.0.0.1:{proxy}")));
+        .through(Some(format!("http://node:s%40fe@127.0.0.1:{proxy}")));
     let (_, body) = get(&request).expect("an answer");
     assert_eq!(body, "ok");
     let question = questions.recv().expect("a question");
@@ -204,10 +204,14 @@ fn a_proxy_is_asked_to_connect() {
         question.starts_with("CONNECT registry.invalid:80 HTTP/1.1\r\n"),
         "{question}"
     );
+    assert!(
+        question.contains("\r\nProxy-Authorization: Basic bm9kZTpzQGZl\r\n"),
+        "{question}"
+    );
     let stubborn = listen(|stream| {
         answer(stream, "HTTP/1.1 403 Forbidden\r\n\r\n");
     });
-    let request = request.through(Some(format!("http://127.0.0.1:{stubborn}")));
+    let request = request.through(Some(format!("http://node:s%40fe@127.0.0.1:{stubborn}")));
     let error = get(&request).expect_err("a refusal");
     assert!(
         error
@@ -215,4 +219,5 @@ fn a_proxy_is_asked_to_connect() {
             .contains("refuses CONNECT to registry.invalid:80"),
         "{error}"
     );
+    assert!(!error.to_string().contains("s%40fe"), "{error}");
 }

@@ -212,7 +212,7 @@ impl Stream {
 }
 
 /// Waits for a child that has a group and streams of its own; `None` if it had to end because the run was cancelled.
-pub(crate) fn wait_or_end(child: &mut Child, stop: &Stop) -> io::Result<Option<ExitStatus>> {
+pub fn wait_or_end(child: &mut Child, stop: &Stop) -> io::Result<Option<ExitStatus>> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     loop {
         let mut fds = [

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use node_controller::engine::{Reason, Stop};
-use node_controller::host::{Command, CommandError, Finished, Host as _, RealHost};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
+use steps::engine::{Reason, Stop};
+use steps::host::{Command, CommandError, Finished, Host as _, RealHost};
 
 fn shell(script: &str) -> Command {
     Command::new("sh", &["-c", script])

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::steps::engine::{Engine, Event, Report, Stop, Watcher};
+use ::steps::host::{Answer, Command, Files, Finished, Owner, SimulatedHost, UnitRecord};
 use node_controller::config::{self, Configuration};
-use node_controller::engine::{Engine, Event, Report, Stop, Watcher};
-use node_controller::host::{Answer, Command, Files, Finished, Owner, SimulatedHost, UnitRecord};
 use node_controller::steps::steps;
 use tempfile::TempDir;
 

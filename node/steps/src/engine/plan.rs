@@ -35,6 +35,11 @@ pub struct StepPlan {
 }
 
 impl Plan {
+    /// How many steps would fail on the host as it is now.
+    pub fn failing(&self) -> usize {
+        self.steps.iter().filter(|s| s.problem.is_some()).count()
+    }
+
     /// How many changes there would be.
     pub fn changes(&self) -> usize {
         self.steps.iter().map(|s| s.changes.len()).sum()

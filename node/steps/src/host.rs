@@ -20,7 +20,7 @@ pub use files::{Entry, Files, Kind, Operation, Owner};
 pub(crate) use files::{absent, draft_of};
 pub(crate) use network::without_query;
 pub use network::{NetworkError, Request, Response, Trust};
-pub(crate) use process::wait_or_end;
+pub use process::wait_or_end;
 pub use real::RealHost;
 pub use simulated::{Answer, Deed, Fault, SimulatedHost};
 pub use simulated_systemd::UnitRecord;

@@ -16,6 +16,8 @@ pub struct Undone {
     pub restored: usize,
     /// Directories of ours that hold files of others, and so stay.
     pub kept: Vec<String>,
+    /// Commands that ran and that nothing takes back: what they did is still there.
+    pub remains: Vec<String>,
     /// What could not be taken back. The journal stays, so that undo can be tried again.
     pub failures: Vec<Failure>,
 }
@@ -36,6 +38,9 @@ impl Engine<'_> {
         let befores = journal.befores();
         for before in befores.iter().rev() {
             undone.restored += 1;
+            if let Before::Command { name, undo: None } = before {
+                undone.remains.push(name.clone());
+            }
             if let Err(failure) = self.restore(&journal, before, &mut undone.kept) {
                 undone.failures.push(failure);
             }

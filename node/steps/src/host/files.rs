@@ -5,6 +5,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+/// The last part of the path may not be a link.
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
 /// Whose a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Owner {
@@ -228,12 +231,14 @@ impl Files {
     }
 
     /// Adds to the end of a file, which is made (private) if need be. With `sync` it is safe on disk when this returns.
+    /// A link is not followed: root would write wherever somebody has put one.
     pub fn append(&self, path: &Path, bytes: &[u8], mode: u32, sync: bool) -> io::Result<()> {
         self.pass(&Operation::Append(path))?;
         let mut file = fs::OpenOptions::new()
             .append(true)
             .create(true)
             .mode(mode)
+            .custom_flags(NO_FOLLOW)
             .open(self.locate(path))?;
         file.write_all(bytes)?;
         if sync { file.sync_data() } else { Ok(()) }

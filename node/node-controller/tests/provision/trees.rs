@@ -1,7 +1,7 @@
 //! The whole tree of files after a provision, next to a golden one.
 //!
 //! The first case is written out in full, the base cases of other images as their difference to it,
-//! every other case as its difference to the base of its image. `KYANITE_BLESS=1 cargo test -p bootstrap --test steps` writes them anew:
+//! every other case as its difference to the base of its image. `KYANITE_BLESS=1 cargo test -p node-controller --test provision` writes them anew:
 //! read the difference before you commit it.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use node_controller::engine::Outcome;
+use ::steps::engine::Outcome;
 use node_controller::steps::steps;
 
 use crate::cases::{CASES, Case};
