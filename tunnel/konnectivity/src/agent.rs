@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use wire::tls::{ClientFiles, TlsError};
 
 use crate::listen::{Listen, Phases, accept_loop};
 use crate::metrics::AgentMetrics;
 use crate::monitor;
-use crate::tls::{ClientFiles, TlsError};
 
 pub use leases::{CountSource, LeaseCounting};
 pub use proxies::Proxies;

@@ -4,16 +4,14 @@ mod args;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::SignedDuration;
+use wire::tls::{ClientFiles, Policy, ServerFiles, knows_suite};
 
 use crate::agent::{AgentConfig, CountSource, LeaseCounting, Proxies};
 use crate::kubernetes::{self, KubeError};
 use crate::listen::Listen;
 use crate::server::{AgentsFrom, FrontEnd, LeaseSettings, Mode, ServerConfig, TokenSettings};
 use crate::strategies::{Identifiers, Strategy};
-use crate::tls::{ClientFiles, Policy, ServerFiles, knows_suite};
 use args::TlsVersion;
 
 pub use args::{AgentFlags, ServerFlags};
@@ -33,16 +31,6 @@ type Result<T> = std::result::Result<T, FlagError>;
 
 fn usage(text: impl Into<String>) -> FlagError {
     FlagError::Usage(text.into())
-}
-
-// Go's notation, and its zero without a unit.
-fn duration(text: &str) -> std::result::Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a duration such as 90s, 5m or 1h30m");
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let parsed: SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(parsed).map_err(|_| wrong())
 }
 
 fn random_id() -> String {
@@ -164,7 +152,14 @@ fn tokens(flags: &ServerFlags) -> Result<Option<WithClient>> {
         ("--authentication-audience", &flags.authentication_audience),
     ];
     if wanted.iter().all(|(_, value)| value.is_none()) {
-        return Ok(None);
+        // Whoever reaches the port could be any node, and see what the control plane says to it.
+        return match flags.cluster_ca_cert.is_some() || flags.insecure_agents {
+            true => Ok(None),
+            false => Err(usage(
+                "agents would be believed without credentials: give --cluster-ca-cert, or --agent-namespace, \
+                 --agent-service-account and --authentication-audience, or allow it with --insecure-agents",
+            )),
+        };
     }
     if flags.cluster_ca_cert.is_some() {
         return Err(usage(

@@ -22,8 +22,7 @@ pub(crate) use self::core::leaving::Leaver;
 pub(crate) use self::core::progress::Progress;
 pub(crate) use driver::{Connection, drive, serve};
 pub(crate) use hpack::Fields;
-pub(crate) use stream::{Opener, Stream, StreamError, percent_decode};
-pub(crate) use transport::{Transport, with_scratch};
+pub(crate) use stream::{Opener, Stream, StreamError};
 
 /// The value of the one field of that name: none or several are `None`.
 pub(crate) fn only<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {

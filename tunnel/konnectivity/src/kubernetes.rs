@@ -1,38 +1,24 @@
 //! The API server, as a client sees it: for tokens and leases only.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use client_runtime::Connection;
+
+/// Who we are to the API server.
+const AGENT: &str = "kyanite-konnectivity";
 
 /// There is no way to the API server.
 #[derive(Debug, thiserror::Error)]
-#[error("{from} gives no way to the API server: {text}")]
-pub struct KubeError {
-    from: String,
-    text: String,
-}
+#[error("there is no way to the API server: {0}")]
+pub struct KubeError(#[from] client_runtime::Error);
 
 /// A client from a kubeconfig, or from a pod's own credentials.
 pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client, KubeError> {
-    let from = match kubeconfig {
-        Some(path) => path.display().to_string(),
-        None => "the pod's service account".to_owned(),
+    let connection = match kubeconfig {
+        Some(path) => Connection::Kubeconfig(path.to_owned()),
+        None => Connection::InCluster,
     };
-    let failed = |text: String| KubeError {
-        from: from.clone(),
-        text,
-    };
-    let config = match kubeconfig {
-        None => kube::Config::incluster().map_err(|e| failed(e.to_string()))?,
-        Some(path) => {
-            let file = Kubeconfig::read_from(PathBuf::from(path));
-            let file = file.map_err(|e| failed(e.to_string()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(|e| failed(e.to_string()))?
-        }
-    };
-    kube::Client::try_from(config).map_err(|e| failed(e.to_string()))
+    Ok(client_runtime::client(&connection, AGENT).await?)
 }
 
 /// The status and reason of an answer, as metrics have them.

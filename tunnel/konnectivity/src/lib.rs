@@ -24,14 +24,9 @@ mod monitor;
 mod packet;
 mod pieces;
 mod pump;
-mod records;
 pub mod server;
 mod strategies;
-mod tls;
-mod vigil;
 mod wire_names;
 
 pub use listen::Listen;
 pub use strategies::Strategy;
-pub use tls::{ClientFiles, Policy, ServerFiles, TlsError, quickest_first};
-pub use vigil::awake;

@@ -14,7 +14,6 @@ use crate::http2::{Stream, StreamError};
 use crate::lanes::{Inbound, Lanes};
 use crate::metrics::{Held, Segment, Segments};
 use crate::packet::Packet;
-use crate::vigil;
 
 /// How long a reader may take nothing before its connection is cut for the others' sake. Only
 /// with upstream's peers: ours do not send what was not granted.
@@ -58,11 +57,7 @@ impl Wire {
     }
 
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Inbound> {
-        let taken = lock(&self.lanes).poll_take(self.id, cx);
-        if let Poll::Ready(Inbound::Data(data)) = &taken {
-            vigil::moved(data.len());
-        }
-        taken
+        lock(&self.lanes).poll_take(self.id, cx)
     }
 
     pub(crate) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -74,7 +69,6 @@ impl Wire {
     }
 
     pub(crate) fn send(&self, data: Bytes) {
-        vigil::moved(data.len());
         lock(&self.lanes).send(self.id, data);
     }
 

@@ -44,7 +44,7 @@ impl Pieces {
     /// Writes once, and says how much that was: more than nothing.
     pub(crate) fn poll_write(
         &mut self,
-        socket: &mut (impl AsyncWrite + Unpin),
+        socket: &mut (impl AsyncWrite + Unpin + ?Sized),
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let mut slices = [IoSlice::new(&[]); AT_ONCE];
@@ -58,22 +58,6 @@ impl Pieces {
         }
         self.advance(written);
         Poll::Ready(Ok(written))
-    }
-
-    /// Hands as many pieces on as one write takes, and is rid of them if all went well.
-    pub(crate) fn drain_slices<E>(
-        &mut self,
-        take: impl FnOnce(&[&[u8]]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut slices = [&[][..]; AT_ONCE];
-        let mut count = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slice = piece;
-            count += piece.len();
-        }
-        take(&slices[..self.pieces.len().min(AT_ONCE)])?;
-        self.advance(count);
-        Ok(())
     }
 
     fn advance(&mut self, count: usize) {

@@ -13,25 +13,26 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use wire::tls::{Reloading, ServerFiles, TlsError, too_slow};
 
 use crate::listen::{Listen, Phases, accept_loop};
 use crate::metrics::{Method, ServerMetrics};
 use crate::monitor;
 use crate::strategies::Strategy;
-use crate::tls::{Reloading, ServerFiles, TlsError};
 
 #[cfg(test)]
 pub(crate) use backend::{Backend, PendingDial};
 pub use leases::LeaseSettings;
+pub use registry::ConnectedAgent;
 use registry::Registry;
-pub use tokens::{Reviewer, TokenSettings};
+pub use tokens::{NODE_NAME, Node, Reviewed, Reviewer, TokenSettings};
 
 /// How long a dial may take when nothing else is said: less than the API server waits, so that it
 /// hears a reason.
@@ -157,6 +158,24 @@ enum Front {
     Tcp(TcpListener, Arc<Reloading>),
 }
 
+/// The agents of a server.
+#[derive(Clone)]
+pub struct Roster(Weak<Shared>);
+
+impl Roster {
+    /// Those that are connected now.
+    pub fn agents(&self) -> Vec<ConnectedAgent> {
+        let shared = self.0.upgrade();
+        shared.map_or_else(Vec::new, |shared| shared.registry.all())
+    }
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Roster")
+    }
+}
+
 /// A server that has its ports.
 pub struct Server {
     shared: Arc<Shared>,
@@ -225,6 +244,11 @@ impl Server {
     /// The port agents connect to.
     pub fn agent_port(&self) -> io::Result<u16> {
         Ok(self.agents.local_addr()?.port())
+    }
+
+    /// Where one can look up who is connected, for as long as it serves.
+    pub fn roster(&self) -> Roster {
+        Roster(Arc::downgrade(&self.shared))
     }
 
     /// Serves until `stop`, then lets open connections finish for as long as was configured.
@@ -328,7 +352,7 @@ async fn front_loop(mode: Mode, front: Front, shared: Arc<Shared>, phases: Phase
                     let socket = match tokio::time::timeout(GREETING_TIMEOUT, handshake).await {
                         Ok(Ok(socket)) => socket,
                         Ok(Err(error)) => return refused("client", &error),
-                        Err(_) => return refused("client", &crate::tls::too_slow()),
+                        Err(_) => return refused("client", &too_slow()),
                     };
                     match mode {
                         Mode::Grpc => proxy::serve(socket, shared).await,

@@ -76,6 +76,11 @@ impl Identifiers {
         found
     }
 
+    /// The hosts it says it is.
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
     /// The first key an agent may not have on its command line.
     pub(crate) fn unknown_key(text: &str) -> Option<String> {
         pairs(text)

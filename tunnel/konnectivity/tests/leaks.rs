@@ -3,13 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[allow(dead_code, reason = "shared with other tests")]
-#[path = "it/destinations.rs"]
-mod destinations;
-#[allow(dead_code, reason = "shared with other tests")]
 #[path = "it/pair.rs"]
 mod pair;
-#[path = "it/pki.rs"]
-mod pki;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +14,8 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use pair::{FRONTS, Pair, eventually};
+use harness::{destinations, eventually_async as eventually};
+use pair::{FRONTS, Pair};
 
 const CONNECTIONS: usize = 400;
 const AT_ONCE: usize = 20;
@@ -75,7 +71,7 @@ async fn nothing_is_left_of_connections_with_faults() {
         // The first connection has gone when only the listeners, the agent's stream and their
         // tasks are left.
         let (mut before, mut calm) = ((tasks(), descriptors()), 0);
-        eventually(async || {
+        eventually("calm", async || {
             let now = (tasks(), descriptors());
             calm = if now == before { calm + 1 } else { 0 };
             before = now;
@@ -92,7 +88,7 @@ async fn nothing_is_left_of_connections_with_faults() {
             clients.spawn(client(pair.via.clone(), address, fault, size));
         }
         while clients.join_next().await.is_some() {}
-        eventually(async || {
+        eventually("nothing is left", async || {
             let now = (tasks(), descriptors());
             (now.0 <= before.0 && now.1 <= before.1).then_some(())
         })

@@ -8,6 +8,8 @@ use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::leases::{self, Count};
 use super::servers::{Connected, Servers};
@@ -19,7 +21,6 @@ use crate::link::{self, lock};
 use crate::listen::raised;
 use crate::metrics::Direction;
 use crate::packet::Packet;
-use crate::records::{self, Records};
 use crate::wire_names::{
     AGENT_ID, AGENT_IDENTIFIERS, AUTHORIZATION, CONNECT, SERVER_COUNT, SERVER_ID, WINDOW,
 };
@@ -127,13 +128,13 @@ impl Context {
         Ok(())
     }
 
-    async fn socket(&self) -> Result<Records<TcpStream>, String> {
+    async fn socket(&self) -> Result<TlsStream<TcpStream>, String> {
         let config = &self.config;
         let tls = config.tls.load().map_err(|error| error.to_string())?;
         let name = ServerName::try_from(config.server_host.clone())
             .map_err(|_| format!("`{}` is no host name", config.server_host))?;
         let socket = way::open(config, self.servers.turn()).await?;
-        let handshake = records::connect(socket, Arc::new(tls), name);
+        let handshake = TlsConnector::from(Arc::new(tls)).connect(name, socket);
         handshake.await.map_err(|error| self.unreachable(&error))
     }
 

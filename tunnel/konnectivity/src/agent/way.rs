@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
 
+use wire::proxy::{ConnectError, authority};
+
 use super::AgentConfig;
 
 /// How long one address may take before the next one is tried, where there are several.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who we are to proxies.
+const AGENT: &str = "kyanite-konnectivity";
 
 /// A connection to one of the servers. Each `turn` begins with another address, so that an agent that wants several
 /// servers finds them behind one name.
@@ -18,21 +23,17 @@ pub(super) async fn open(config: &AgentConfig, turn: usize) -> Result<TcpStream,
         config.server_host.trim_matches(['[', ']']),
         config.server_port,
     );
-    let server = match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    };
+    let server = authority(host, port);
     let Some(proxy) = config.proxies.towards(host, port) else {
         let socket = to_any((host, port), turn).await;
         return socket.map_err(|error| format!("{server}: {error}"));
     };
     let through = async {
         let mut socket = to_any((&proxy.host, proxy.port), turn).await?;
-        proxy.connect(&mut socket, &server).await?;
-        io::Result::Ok(socket)
+        proxy.connect(&mut socket, &server, AGENT).await?;
+        Ok(socket)
     };
-    let (host, port) = (&proxy.host, proxy.port);
-    let failed = |error| format!("{server} through the proxy {host}:{port}: {error}");
+    let failed = |error: ConnectError| format!("{server} through the proxy {proxy}: {error}");
     through.await.map_err(failed)
 }
 

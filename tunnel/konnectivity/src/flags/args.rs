@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
-
-use super::duration;
+use kube_kit::duration::go;
 
 /// Flags of upstream's logging library: taken, so that manifests work, and without effect.
 #[derive(Debug, Clone, Args)]
@@ -88,9 +87,12 @@ pub struct ServerFlags {
     /// Its key
     #[arg(long, value_name = "FILE")]
     pub(super) cluster_key: PathBuf,
-    /// CA of agents' certificates; without it agents need none
+    /// CA of agents' certificates
     #[arg(long, value_name = "FILE")]
     pub(super) cluster_ca_cert: Option<PathBuf>,
+    /// Believe agents that show neither a certificate nor a token: whoever reaches the port can be any node
+    #[arg(long)]
+    pub(super) insecure_agents: bool,
     /// What the API server speaks
     #[arg(long, value_enum, default_value = "grpc")]
     pub(super) mode: Mode,
@@ -125,10 +127,10 @@ pub struct ServerFlags {
     #[arg(long, default_value = "127.0.0.1")]
     pub(super) admin_bind_address: String,
     /// After how much silence an agent is asked whether it is there
-    #[arg(long, default_value = "30s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "30s", value_parser = go::flag, value_name = "DURATION")]
     pub(super) keepalive_time: Duration,
     /// The same for API servers; without effect, as each closes its connections itself
-    #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION", hide = true)]
+    #[arg(long, default_value = "1h", value_parser = go::flag, value_name = "DURATION", hide = true)]
     frontend_keepalive_time: Duration,
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, hide = true)]
     enable_profiling: bool,
@@ -179,14 +181,11 @@ pub struct ServerFlags {
     #[arg(long, default_value = "k8s-app=konnectivity-server")]
     pub(super) lease_label: String,
     /// How long open connections may go on after SIGTERM
-    #[arg(long, default_value = "0s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "0s", value_parser = go::flag, value_name = "DURATION")]
     pub(super) graceful_shutdown_timeout: Duration,
     /// How long a dial may take; 0 is 25s
-    #[arg(long, default_value = "0s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "0s", value_parser = go::flag, value_name = "DURATION")]
     pub(super) backend_dial_timeout: Duration,
-    /// How long to look for the next small piece of data before going to sleep, where that pays; 0 is never
-    #[arg(long, default_value = "200us", value_parser = duration, value_name = "DURATION")]
-    pub busy_wait: Duration,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     warn_on_channel_limit: Option<String>,
     #[command(flatten)]
@@ -237,22 +236,19 @@ pub struct AgentFlags {
     #[arg(long, default_value = "", value_name = "QUERY")]
     pub(super) agent_identifiers: String,
     /// How often servers are counted; the first wait after a failure
-    #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "1s", value_parser = go::flag, value_name = "DURATION")]
     pub(super) sync_interval: Duration,
     /// The longest wait after failures
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "10s", value_parser = go::flag, value_name = "DURATION")]
     pub(super) sync_interval_cap: Duration,
-    #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION", hide = true)]
+    #[arg(long, default_value = "1s", value_parser = go::flag, value_name = "DURATION", hide = true)]
     probe_interval: Duration,
     /// After how much silence a server is asked whether it is there; upstream's allow no less than 30s
-    #[arg(long, default_value = "1m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "1m", value_parser = go::flag, value_name = "DURATION")]
     pub(super) keepalive_time: Duration,
     /// File of the service account's token; read at every connection
     #[arg(long, value_name = "FILE")]
     pub(super) service_account_token_path: Option<PathBuf>,
-    /// How long to look for the next small piece of data before going to sleep, where that pays; 0 is never
-    #[arg(long, default_value = "200us", value_parser = duration, value_name = "DURATION")]
-    pub busy_wait: Duration,
     #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     warn_on_channel_limit: Option<String>,
     /// Whether further servers are looked for even when all are connected

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::time::Duration;
+
 use clap::Parser;
 
 use super::*;
@@ -17,7 +19,12 @@ struct Agent {
 }
 
 async fn server(words: &[&str]) -> std::result::Result<ServerConfig, String> {
-    let needed = ["x", "--cluster-cert=c", "--cluster-key=k"];
+    let needed = [
+        "x",
+        "--cluster-cert=c",
+        "--cluster-key=k",
+        "--insecure-agents",
+    ];
     let parsed = Server::try_parse_from(needed.iter().chain(words));
     let flags = parsed.map_err(|error| error.to_string())?.flags;
     flags.config().await.map_err(|error| error.to_string())
@@ -27,6 +34,31 @@ async fn agent(words: &[&str]) -> std::result::Result<AgentConfig, String> {
     let parsed = Agent::try_parse_from(["x", "--ca-cert=ca"].iter().chain(words));
     let flags = parsed.map_err(|error| error.to_string())?.flags;
     flags.config().await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn agents_without_credentials_are_a_choice() {
+    let bare = [
+        "x",
+        "--cluster-cert=c",
+        "--cluster-key=k",
+        "--server-port=0",
+        "--uds-name=/s",
+    ];
+    for (more, is_taken) in [
+        (None, false),
+        (Some("--insecure-agents"), true),
+        (Some("--cluster-ca-cert=ca"), true),
+    ] {
+        let flags = Server::try_parse_from(bare.iter().chain(&more))
+            .unwrap()
+            .flags;
+        let config = flags.config().await;
+        assert_eq!(config.is_ok(), is_taken, "{more:?}");
+        if let Err(error) = config {
+            assert!(error.to_string().contains("--insecure-agents"), "{error}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -111,15 +143,5 @@ async fn what_does_not_go_together_is_refused_in_upstreams_words() {
     ] {
         let error = agent(&words).await.unwrap_err();
         assert!(error.contains(expected), "{words:?}: {error}");
-    }
-}
-
-#[test]
-fn durations_read_as_in_go() {
-    assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-    assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-    assert_eq!(duration("0"), Ok(Duration::ZERO));
-    for bad in ["", "5", "x", "-1s"] {
-        assert!(duration(bad).is_err(), "{bad}");
     }
 }

@@ -13,34 +13,19 @@ use crate::pieces::Pieces;
 const BATCH: usize = 256 << 10;
 
 thread_local! {
+    // The thread's, for one read at a time: connections are many and mostly idle, and hold none of their own.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BATCH].into());
 }
 
-/// Lends the thread's buffer for one read: connections are many and mostly idle, and hold none of their own.
-pub(crate) fn with_scratch<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
-    SCRATCH.with_borrow_mut(|scratch| read(scratch))
-}
-
 /// Bytes both ways.
-pub(crate) trait Transport: Unpin {
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Reads once and hands on what came. Says whether more may come: `false` is the end.
     fn poll_input(
         &mut self,
         cx: &mut Context<'_>,
         take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Poll<io::Result<bool>>;
-
-    /// Writes everything, and has it leave.
-    fn poll_output(&mut self, pieces: &mut Pieces, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-}
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> Transport for IO {
-    fn poll_input(
-        &mut self,
-        cx: &mut Context<'_>,
-        take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Poll<io::Result<bool>> {
-        with_scratch(|scratch| {
+        SCRATCH.with_borrow_mut(|scratch| {
             let mut buffer = ReadBuf::new(scratch);
             ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
             let read = buffer.filled();
@@ -49,6 +34,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport for IO {
         })
     }
 
+    /// Writes everything, and has it leave.
     fn poll_output(&mut self, pieces: &mut Pieces, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !pieces.is_empty() {
             ready!(pieces.poll_write(self, cx))?;
@@ -56,3 +42,5 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport for IO {
         Pin::new(self).poll_flush(cx)
     }
 }
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Transport for IO {}

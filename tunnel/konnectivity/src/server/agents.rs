@@ -6,6 +6,8 @@ use std::task::Poll;
 
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use wire::tls::{Reloading, too_slow};
 
 use super::backend::Backend;
 use super::registry::SHUTTING_DOWN;
@@ -15,9 +17,7 @@ use crate::lanes::FIRST_WINDOW;
 use crate::link::{self, lock};
 use crate::listen::{Phases, accept_loop};
 use crate::metrics::Method;
-use crate::records;
 use crate::strategies::Identifiers;
-use crate::tls::Reloading;
 use crate::wire_names::{AGENT_ID, AGENT_IDENTIFIERS, CONNECT, SERVER_COUNT, SERVER_ID, WINDOW};
 
 /// Everything on an agent's stream is taken at once, so its window only has to be large enough.
@@ -52,11 +52,11 @@ impl Port {
 }
 
 async fn serve(socket: TcpStream, tls: Arc<ServerConfig>, shared: Arc<Shared>) {
-    let handshake = records::accept(socket, tls);
+    let handshake = TlsAcceptor::from(tls).accept(socket);
     let socket = match tokio::time::timeout(GREETING_TIMEOUT, handshake).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(error)) => return refused("agent", &error),
-        Err(_) => return refused("agent", &crate::tls::too_slow()),
+        Err(_) => return refused("agent", &too_slow()),
     };
     let connection = Connection::server(socket, TUNING).keepalive(shared.keepalive);
     // Set by a call of this connection, which is polled by the same poll.
@@ -126,7 +126,7 @@ async fn admit(stream: &Stream, request: &Fields, shared: &Shared) -> Result<Arc
     }
     let identifiers = Identifiers::parse(only(request, AGENT_IDENTIFIERS).unwrap_or_default());
     if let Some(tokens) = &shared.tokens {
-        tokens.check(request).await?;
+        tokens.check(request, &identifiers).await?;
     }
     let peer_window = only(request, WINDOW).and_then(|text| text.parse().ok());
     let own_window = FIRST_WINDOW.to_string();

@@ -26,6 +26,17 @@ pub(super) struct Registry {
     agents: Mutex<Vec<Entry>>,
 }
 
+/// An agent as people are shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectedAgent {
+    /// The name it gave itself.
+    pub id: String,
+    /// The hosts it says it is.
+    pub hosts: Vec<String>,
+    /// How many connections go through it.
+    pub connections: usize,
+}
+
 struct Entry {
     backend: Arc<Backend>,
     leaver: Leaver,
@@ -100,6 +111,17 @@ impl Registry {
         let agents = self.agents();
         let count = |strategy: &Strategy| (strategy.name(), strategies::count(*strategy, &agents));
         self.strategies.iter().map(count).collect()
+    }
+
+    /// Every agent with its addresses, in the order of their arrival.
+    pub(super) fn all(&self) -> Vec<ConnectedAgent> {
+        let agents = self.agents();
+        let shown = agents.iter().map(|entry| ConnectedAgent {
+            id: entry.agent_id().to_owned(),
+            hosts: entry.identifiers().hosts().to_vec(),
+            connections: entry.load(),
+        });
+        shown.collect()
     }
 
     /// Whether the first strategy has somebody to choose.

@@ -4,16 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harness::{Pki, eventually_async as eventually, free_port};
 use konnectivity::agent::{Agent, AgentConfig, Proxies};
 use konnectivity::dialer::{DialError, TcpProxy, Tunnel, Via, dial};
 use konnectivity::server::{AgentsFrom, FrontEnd, Mode, Server, ServerConfig};
-use konnectivity::{ClientFiles, Listen, Policy, ServerFiles, Strategy};
+use konnectivity::{Listen, Strategy};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use wire::tls::{ClientFiles, Policy, ServerFiles};
 
-use crate::pki::Pki;
+/// What the certificates are for, beside loopback.
+pub(crate) const NAMES: &[&str] = &["konnectivity.test"];
 
 /// How a front end is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +85,6 @@ fn loopback() -> Listen {
         host: "127.0.0.1".to_owned(),
         port: 0,
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn files(pki: &Pki) -> ServerFiles {
@@ -220,7 +218,7 @@ pub(crate) fn agent_config(pki: Pki, server_port: u16) -> AgentConfig {
 impl Pair {
     pub(crate) async fn start(front: Front) -> Pair {
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::new(dir.path(), "one");
+        let pki = Pki::new(dir.path(), "one", NAMES);
         let server = start_server(front, &pki, dir.path(), ("s1", 1)).await;
         let agent_config = agent_config(pki, server.agent_port);
         Pair {
@@ -241,30 +239,16 @@ impl Pair {
 /// Dials, once there is an agent to dial through.
 pub(crate) async fn dial_soon(via: &Via, address: impl ToString) -> Tunnel {
     let address = address.to_string();
-    eventually(async || match dial(via, &address).await {
-        Ok(tunnel) => Some(tunnel),
-        Err(error) if is_too_early(&error) => None,
-        Err(error) => panic!("{address}: {error}"),
+    eventually("an agent to dial through", async || {
+        match dial(via, &address).await {
+            Ok(tunnel) => Some(tunnel),
+            Err(error) if is_too_early(&error) => None,
+            Err(error) => panic!("{address}: {error}"),
+        }
     })
     .await
 }
 
 fn is_too_early(error: &DialError) -> bool {
     error.to_string().contains("No agent available")
-}
-
-/// Tries until there is an answer.
-pub(crate) async fn eventually<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let tries = async {
-        loop {
-            if let Some(result) = attempt().await {
-                return result;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, tries)
-        .await
-        .expect("it did not happen in time")
 }

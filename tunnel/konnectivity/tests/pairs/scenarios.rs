@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use harness::{destinations, eventually_async as eventually, skip};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::destinations;
 use crate::kubernetes::{self, AUDIENCE, GOOD_TOKEN};
 use crate::programs::{Role, Whose, available, upstream};
-use crate::setting::{Mode, Plan, Setting, eventually};
+use crate::setting::{Mode, Plan, Setting};
 
 const BULK: usize = 4 << 20;
 const SHORT: usize = 200;
@@ -18,7 +18,7 @@ const SHORT: usize = 200;
 pub(crate) async fn all(server: Whose, agent: Whose) {
     let missing = !available(server, Role::Server) || !available(agent, Role::Agent);
     if missing {
-        return skipped("upstream's proxy-server or proxy-agent");
+        return skip("upstream's proxy-server or proxy-agent is not built (make upstream)");
     }
     for mode in [Mode::Grpc, Mode::Connect] {
         let plan = Plan {
@@ -51,12 +51,6 @@ pub(crate) async fn all(server: Whose, agent: Whose) {
             write_then_close(&Setting::start(plan).await).await;
         }
     }
-}
-
-// Straight to standard error: what tests print is shown only when they fail.
-fn skipped(what: &str) {
-    let line = format!("SKIPPED: konnectivity: {what} is not built (make upstream)\n");
-    std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
 }
 
 async fn ping(tunnel: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin)) {
@@ -157,7 +151,7 @@ async fn others_go_on(setting: &Setting) {
 // The API server's own client: proxy-test-client gets a page through the tunnel.
 async fn upstreams_client(setting: &Setting) {
     let Some(program) = upstream("proxy-test-client") else {
-        return skipped("upstream's proxy-test-client");
+        return skip("upstream's proxy-test-client is not built (make upstream)");
     };
     let page = destinations::page().await;
     let mode = if setting.mode() == Mode::Grpc {

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
+use harness::{Pki, eventually_async as eventually};
 use konnectivity::dialer::{DialError, Tunnel, Via, dial};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::pki::Pki;
 use crate::programs::{Program, Role, Whose};
 
 /// Which front end.
@@ -71,7 +70,7 @@ impl Setting {
     /// Only the server.
     pub(crate) fn server(plan: Plan, more: &[String], certificates: bool) -> Setting {
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::new(dir.path(), "good");
+        let pki = Pki::new(dir.path(), "good", &[]);
         let (agent_port, health) = (port(), port());
         let socket = dir.path().join("socket");
         let mut flags = vec![
@@ -151,7 +150,7 @@ impl Setting {
 
     /// An agent that trusts somebody else.
     pub(crate) fn add_stranger(&mut self) {
-        let other = Pki::new(self.dir.path(), "other");
+        let other = Pki::new(self.dir.path(), "other", &[]);
         self.add_agent_with("stranger", flag("ca-cert", other.ca.display()), &[]);
     }
 
@@ -248,20 +247,4 @@ async fn metric(port: u16, name: &str) -> Option<i64> {
     let name = format!("konnectivity_network_proxy_{name} ");
     let value = page.lines().find_map(|line| line.strip_prefix(&name))?;
     Some(value.trim().parse::<f64>().ok()? as i64)
-}
-
-/// Tries until there is an answer.
-pub(crate) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let tries = async {
-        loop {
-            if let Some(result) = attempt().await {
-                return result;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    match tokio::time::timeout(Duration::from_secs(60), tries).await {
-        Ok(result) => result,
-        Err(_) => panic!("{what} did not happen in time"),
-    }
 }

@@ -33,24 +33,3 @@ fn a_proxy_is_taken_where_gos_programs_take_it() {
     }
     assert!(Proxies::default().towards("api.example", 1).is_none());
 }
-
-#[test]
-fn a_proxys_address_may_be_written_in_several_ways() {
-    let cases = [
-        ("http://proxy:3128", ("proxy", 3128, None)),
-        ("http://proxy:3128/path", ("proxy", 3128, None)),
-        ("proxy:3128", ("proxy", 3128, None)),
-        ("https://proxy", ("proxy", 443, None)),
-        ("http://[fd00::1]:3128", ("fd00::1", 3128, None)),
-        ("http://[fd00::1]", ("fd00::1", 443, None)),
-        ("http://me:p%40ss@proxy:1", ("proxy", 1, Some("me:p@ss"))),
-    ];
-    for (text, (host, port, credentials)) in cases {
-        let found = Proxy::parse(text).unwrap();
-        assert_eq!((&*found.host, found.port), (host, port), "{text}");
-        assert_eq!(found.credentials.as_deref(), credentials, "{text}");
-        assert!(!format!("{found:?}").contains("p@ss"));
-    }
-    assert_eq!(Proxy::parse(""), None);
-    assert_eq!(Proxy::parse("http://proxy:port"), None);
-}

@@ -69,3 +69,19 @@ fn a_token_comes_exactly_once_and_with_its_scheme() {
             .contains("prefix")
     );
 }
+
+#[test]
+fn an_agent_whose_token_names_a_node_speaks_for_that_one() {
+    let node = Node {
+        name: "a".into(),
+        addresses: vec!["10.0.0.4".into(), "a.local".into()],
+    };
+    let claims = |text: &str| speaks_for(&node, &Identifiers::parse(text));
+    assert_eq!(claims(""), Ok(()));
+    assert_eq!(claims("ipv4=10.0.0.4&host=a&host=a.local"), Ok(()));
+    let refused = claims("ipv4=10.0.0.4&ipv4=10.0.0.5").unwrap_err();
+    assert_eq!(
+        refused,
+        r#"the agent's token is for node "a", which is not "10.0.0.5""#
+    );
+}
