@@ -9,7 +9,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub(crate) use element::equal;
+pub use element::equal;
 pub use element::{Literal, PathElement};
 pub use wire::FieldsError;
 

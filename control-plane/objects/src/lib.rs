@@ -6,7 +6,6 @@
 //! from one table, [`schema`], instead of from generated structs.
 
 pub mod decode;
-mod duration;
 pub mod fieldset;
 pub mod gotext;
 mod instant;
@@ -23,3 +22,7 @@ pub mod strategic;
 mod strict;
 pub mod testing;
 pub mod yaml;
+
+/// An object of more parts (fields, elements, entries) than this is refused while it is read: in memory each part takes
+/// some hundred times its size in the body.
+pub const MAX_PARTS: usize = 100_000;

@@ -17,8 +17,8 @@ use crate::normalize::whole_float_as_integer;
 /// stack with room to spare; JSON, which clients send as YAML too, has its own limit.
 const MAX_DEPTH: usize = 64;
 
-/// The most nodes a document may have, aliases expanded.
-const MAX_NODES: usize = 1_000_000;
+/// The most nodes a document may have, aliases expanded; a key is one, too.
+const MAX_NODES: usize = 2 * crate::MAX_PARTS;
 
 /// The most nodes that may sit under anchors or come from aliases: manifests use few, bombs many.
 const MAX_ALIASED: usize = 100_000;

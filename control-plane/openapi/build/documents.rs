@@ -44,7 +44,8 @@ fn groups() -> Vec<&'static str> {
 }
 
 fn group_version(writer: &SchemaWriter, gv: GroupVersion) -> Document {
-    let served: Vec<&Resource> = resources::all().iter().filter(|r| r.gv == gv).collect();
+    let all = resources::all().iter().map(|r| &**r);
+    let served: Vec<&Resource> = all.filter(|r| r.gv == gv).collect();
     let paths = resource_paths::paths(gv, &served);
     let path = match gv.group {
         "" => format!("api/{}", gv.version),

@@ -7,6 +7,12 @@
 
 mod descriptions;
 mod documents;
+#[allow(
+    unreachable_pub,
+    reason = "public in the library, which shares the file"
+)]
+#[path = "../src/gnostic.rs"]
+mod gnostic;
 mod operation;
 mod parameters;
 mod resource_paths;
@@ -27,6 +33,7 @@ use crate::schemas::SchemaWriter;
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed=src/gnostic.rs");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let documents = documents::all(&SchemaWriter::new());
     let v2 = Document {
@@ -37,7 +44,13 @@ fn main() -> io::Result<()> {
     let mut index = Map::new();
     let mut table = String::from("[\n");
     for (number, document) in documents.iter().enumerate() {
-        let stored = store(&out, &format!("v3-{number}"), document)?;
+        let text = document.content.to_string();
+        let stored = store(
+            &out,
+            &format!("v3-{number}"),
+            &document.path,
+            text.as_bytes(),
+        )?;
         index.insert(
             document.path.clone(),
             json!({"serverRelativeURL": stored.address}),
@@ -47,7 +60,14 @@ fn main() -> io::Result<()> {
     }
     table.push(']');
     std::fs::write(out.join("documents.rs"), table)?;
-    std::fs::write(out.join("v2.rs"), store(&out, "v2", &v2)?.expression)?;
+    let forms = [
+        ("v2", v2.content.to_string().into_bytes()),
+        ("v2-protobuf", gnostic::encode(&v2.content)),
+    ];
+    for (stem, bytes) in forms {
+        let stored = store(&out, stem, &v2.path, &bytes)?;
+        std::fs::write(out.join(format!("{stem}.rs")), stored.expression)?;
+    }
     std::fs::write(out.join("index.json"), json!({"paths": index}).to_string())
 }
 
@@ -59,12 +79,10 @@ struct Stored {
     address: String,
 }
 
-fn store(out: &Path, stem: &str, document: &Document) -> io::Result<Stored> {
-    let text = document.content.to_string();
-    let hash = hex(&Sha512::digest(&text));
-    let file = format!("{stem}.json.gz");
-    std::fs::write(out.join(&file), compress(text.as_bytes())?)?;
-    let path = &document.path;
+fn store(out: &Path, stem: &str, path: &str, text: &[u8]) -> io::Result<Stored> {
+    let hash = hex(&Sha512::digest(text));
+    let file = format!("{stem}.gz");
+    std::fs::write(out.join(&file), compress(text)?)?;
     let bytes = format!("include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{file}\"))");
     let json_len = text.len();
     Ok(Stored {

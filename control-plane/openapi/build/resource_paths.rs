@@ -433,11 +433,18 @@ impl ResourcePaths<'_> {
         format!("{verb}{}{}", self.place.title, self.resource.kind)
     }
 
+    fn published_name(&self) -> String {
+        let ty = self.resource.ty.built_in();
+        ty.expect("documents are made of the table")
+            .get()
+            .openapi_name()
+    }
+
     fn body(&self) -> Body {
         let (gv, kind) = (self.resource.gv, self.resource.kind);
         Body {
             kind: group_version_kind(gv.group, gv.version, kind),
-            schema: reference(&self.resource.ty.get().openapi_name()),
+            schema: reference(&self.published_name()),
         }
     }
 

@@ -4,6 +4,8 @@
 //! megabytes. Here they are bytes of the program: an answer to a client that takes gzip touches
 //! nothing else. What custom resources add is the API server's business.
 
+pub mod gnostic;
+
 use std::io::Read;
 
 /// One document.
@@ -11,16 +13,16 @@ use std::io::Read;
 pub struct Document {
     /// Where it is served below `/openapi/v3/`, such as `apis/apps/v1`.
     pub path: &'static str,
-    /// SHA-512 of the JSON text in upper-case hexadecimal: the `hash` of its address and its ETag.
+    /// SHA-512 of the text in upper-case hexadecimal: the `hash` of its address and its ETag.
     pub hash: &'static str,
-    /// The JSON text, compressed with gzip.
+    /// The text, compressed with gzip.
     pub gzip: &'static [u8],
-    /// Length of the JSON text.
+    /// Length of the text.
     pub json_len: usize,
 }
 
 impl Document {
-    /// The JSON text, for a client that does not take gzip or for merging.
+    /// The text, for a client that does not take gzip or for merging: JSON, but for [`v2_protobuf`].
     pub fn json(&self) -> Vec<u8> {
         let mut text = Vec::with_capacity(self.json_len);
         flate2::read::GzDecoder::new(self.gzip)
@@ -32,6 +34,7 @@ impl Document {
 
 static DOCUMENTS: &[Document] = &include!(concat!(env!("OUT_DIR"), "/documents.rs"));
 static V2: Document = include!(concat!(env!("OUT_DIR"), "/v2.rs"));
+static V2_PROTOBUF: Document = include!(concat!(env!("OUT_DIR"), "/v2-protobuf.rs"));
 
 /// The OpenAPI v3 documents, sorted by path.
 pub fn documents() -> &'static [Document] {
@@ -49,7 +52,12 @@ pub fn index() -> &'static str {
     include_str!(concat!(env!("OUT_DIR"), "/index.json"))
 }
 
-/// The OpenAPI v2 document of everything, in JSON only; its path is `v2`.
+/// The OpenAPI v2 document of everything, in JSON; its path is `v2`.
 pub fn v2() -> &'static Document {
     &V2
+}
+
+/// The same document as protobuf, as [`gnostic::encode`] makes it.
+pub fn v2_protobuf() -> &'static Document {
+    &V2_PROTOBUF
 }

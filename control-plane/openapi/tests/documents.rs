@@ -54,7 +54,10 @@ fn unresolved(document: &Value, prefix: &str, schemas: &Value) -> Vec<String> {
 
 #[test]
 fn the_stated_length_and_hash_are_those_of_the_json() {
-    for document in openapi::documents().iter().chain([openapi::v2()]) {
+    for document in openapi::documents()
+        .iter()
+        .chain([openapi::v2(), openapi::v2_protobuf()])
+    {
         let text = document.json();
         assert_eq!(text.len(), document.json_len, "{}", document.path);
         let hash: String = Sha512::digest(&text)
@@ -62,6 +65,50 @@ fn the_stated_length_and_hash_are_those_of_the_json() {
             .map(|b| format!("{b:02X}"))
             .collect();
         assert_eq!(hash, document.hash, "{}", document.path);
+    }
+}
+
+#[test]
+fn the_protobuf_is_that_of_the_json() {
+    assert_eq!(openapi::v2_protobuf().json(), openapi::gnostic::encode(&V2));
+}
+
+/// Keys that gnostic's messages have no place for would be lost without a word.
+#[test]
+fn the_older_document_says_nothing_that_its_protobuf_cannot() {
+    const SCHEMA: [&str; 14] = [
+        "$ref",
+        "format",
+        "description",
+        "maximum",
+        "minimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "required",
+        "enum",
+        "additionalProperties",
+        "type",
+        "items",
+        "properties",
+    ];
+    fn check(schema: &Value, path: &str) {
+        for (key, value) in schema.as_object().unwrap() {
+            let path = format!("{path}.{key}");
+            let known = SCHEMA.contains(&key.as_str()) || key.starts_with("x-");
+            assert!(known, "{path}");
+            match key.as_str() {
+                "items" | "additionalProperties" => check(value, &path),
+                "properties" => {
+                    let properties = value.as_object().unwrap().iter();
+                    properties.for_each(|(name, inner)| check(inner, &format!("{path}.{name}")));
+                }
+                _ => {}
+            }
+        }
+    }
+    for (name, schema) in V2["definitions"].as_object().unwrap() {
+        check(schema, name);
     }
 }
 

@@ -13,11 +13,13 @@
 //! |---|---|
 //! | `log-<sequence>.seg` | a segment of the log: frames of puts, deletions and compactions |
 //! | `snapshot-<revision>.img` | all live keys at a compacted revision |
+//! | `manifest` | the last segment and a revision that was reached: what the log holds at least |
 //! | `lock` | held while the store is open; names the process |
 //!
 //! Opening reads the newest snapshot and replays the log behind it, history included: a watch
 //! resumes after a restart from the revision it saw before. A cut-off write at the end of the log
-//! is removed with a warning; damage anywhere else is refused with file and offset. When the
+//! is removed with a warning; damage anywhere else is refused with file and offset, and so is a
+//! segment that is missing or empty, the last one too. When the
 //! segments that lie wholly before the compaction revision outgrow the live data, a snapshot
 //! replaces them while the store keeps working.
 //!
@@ -34,7 +36,7 @@
 //! larger buffer keeps the whole buffer alive.
 
 mod checkpoint;
-mod disk;
+pub(crate) mod disk;
 #[cfg(test)]
 mod fault_tests;
 mod frame;
@@ -42,6 +44,7 @@ mod frame;
 mod frame_tests;
 pub(crate) mod index;
 mod log;
+pub(crate) mod manifest;
 mod queue;
 mod read;
 pub(crate) mod recovery;
@@ -96,7 +99,7 @@ impl Clock for SystemClock {
 /// How the engine behaves; the defaults suit a cluster on one machine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// History is trimmed, oldest first, when it takes more memory than this. Default 12 MiB.
+    /// History is trimmed, oldest first, when it takes more memory than this. Default 8 MiB.
     pub history_bytes: usize,
     /// A segment of the log is followed by a new one at this size. Default 16 MiB.
     pub segment_bytes: u64,
@@ -224,6 +227,7 @@ impl Embedded {
             reserve_bytes: shared.options.reserve_bytes,
         };
         let log = Log::new(dir, disk, layout, files, recovered.next_sequence, active);
+        log.note(shared.read().revision());
         let writer = Writer::new(Arc::clone(&shared), log);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())

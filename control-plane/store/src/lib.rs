@@ -146,6 +146,14 @@ pub enum Error {
         /// What is wrong with it, and where.
         cause: String,
     },
+    /// A value cannot be decrypted, or not encrypted.
+    #[error("unable to transform key {key:?}: {cause}")]
+    Unreadable {
+        /// Whose value.
+        key: String,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// The key and value together are larger than the engine accepts.
     #[error("the write of {size} bytes is larger than the limit of {limit} bytes")]
     TooLarge {
@@ -230,4 +238,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Bytes the store occupies: on disk for the embedded engine, as reported by etcd otherwise.
     async fn size(&self) -> Result<u64>;
+
+    /// Whether a key's value would be stored in another form today, so that a write of the same value is worth it.
+    async fn is_stale(&self, _key: &str) -> Result<bool> {
+        Ok(false)
+    }
 }

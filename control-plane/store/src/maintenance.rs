@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::embedded::Backup;
+use crate::embedded::disk::RealDisk;
+use crate::embedded::manifest::{self, Manifest};
 use crate::embedded::recovery::{self, Recovered};
 use crate::image::{self, Image};
 use crate::{Error, Result, Revision};
@@ -51,6 +53,13 @@ pub fn restore(backup: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Backup
     let path = recovery::snapshot_path(dir, revision);
     let bytes = image::write(&path, revision, &versions)
         .map_err(|error| Error::file("writing", &path, &error))?;
+    let manifest = Manifest {
+        segment: 0,
+        revision,
+    };
+    manifest
+        .write(dir, &RealDisk)
+        .map_err(|error| Error::file("writing", &manifest::path(dir), &error))?;
     Ok(Backup {
         revision,
         keys: versions.len(),

@@ -16,6 +16,17 @@ pub struct Watch {
     backlog: VecDeque<WatchItem>,
     receiver: mpsc::Receiver<Result<WatchItem>>,
     ending: Ending,
+    change: Option<Mapping>,
+}
+
+/// What is done to every item.
+#[derive(Clone)]
+struct Mapping(Arc<dyn Fn(WatchItem) -> WatchItem + Send + Sync>);
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mapping")
+    }
 }
 
 /// Why a watch was ended by the store. It travels beside the channel, because a watch that is
@@ -38,11 +49,28 @@ impl Watch {
             backlog,
             receiver,
             ending,
+            change: None,
+        }
+    }
+
+    /// The same watch, with something done to every item.
+    pub fn map(self, change: impl Fn(WatchItem) -> WatchItem + Send + Sync + 'static) -> Self {
+        Self {
+            change: Some(Mapping(Arc::new(change))),
+            ..self
         }
     }
 
     /// The next item; `None` after the end.
     pub async fn next(&mut self) -> Option<Result<WatchItem>> {
+        let item = self.next_as_it_is().await?;
+        Some(match &self.change {
+            Some(Mapping(change)) => item.map(|item| change(item)),
+            None => item,
+        })
+    }
+
+    async fn next_as_it_is(&mut self) -> Option<Result<WatchItem>> {
         if let Some(item) = self.backlog.pop_front() {
             return Some(Ok(item));
         }

@@ -73,7 +73,7 @@ impl Ord for Literal {
 }
 
 /// Whether two values are equal when integers and floats are compared as numbers.
-pub(crate) fn equal(left: &Value, right: &Value) -> bool {
+pub fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(l), Value::Number(r)) => compare_numbers(l, r) == Ordering::Equal,
         (Value::Array(l), Value::Array(r)) => {

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use kube_kit::duration::go;
 use kube_kit::quantity::{Quantity, QuantityError};
 use serde_json::{Number, Value};
 
@@ -248,6 +249,6 @@ fn strings(items: Vec<Value>, at: &Path<'_>) -> Result<Value, TypeError> {
 }
 
 fn duration(text: &str) -> Result<Value, TypeError> {
-    let nanos = crate::duration::parse(text).ok_or_else(|| TypeError::Duration(text.into()))?;
-    Ok(Value::String(crate::duration::format(nanos)))
+    let nanos = go::parse(text).map_err(|_| TypeError::Duration(text.into()))?;
+    Ok(Value::String(go::format(nanos)))
 }

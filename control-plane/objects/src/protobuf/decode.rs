@@ -1,11 +1,15 @@
 //! From the wire to JSON, not yet in normal form: absent fields are still absent.
 
+use std::cell::Cell;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube_kit::duration::go;
 use serde_json::{Map, Number, Value};
 
 use super::DecodeError;
 use super::wire::{DELIMITED, FIXED64, Reader, VARINT, WireError};
+use crate::MAX_PARTS;
 use crate::instant::{Instant, Precision};
 use crate::normalize::json_schema;
 use crate::schema::{Field, FieldType, Scalar, Type};
@@ -15,15 +19,47 @@ const MAX_DEPTH: usize = 100;
 
 type Object = Map<String, Value>;
 
+/// How much more may come: two bytes of a message may be a part that takes hundreds in memory.
+#[derive(Clone, Copy)]
+struct Left<'p> {
+    depth: usize,
+    parts: &'p Cell<usize>,
+}
+
+impl Left<'_> {
+    fn deeper(self) -> Result<Self, WireError> {
+        let depth = self.depth.checked_sub(1);
+        Ok(Left {
+            depth: depth.ok_or(WireError::Depth(MAX_DEPTH))?,
+            ..self
+        })
+    }
+
+    fn one_part(self) -> Result<(), WireError> {
+        let rest = self.parts.get().checked_sub(1);
+        self.parts.set(rest.ok_or(WireError::Parts(MAX_PARTS))?);
+        Ok(())
+    }
+}
+
 pub(super) fn root(ty: &Type, bytes: &[u8]) -> Result<Object, DecodeError> {
     let mut object = Object::new();
-    message(ty, bytes, &mut object, MAX_DEPTH)?;
+    let left = Left {
+        depth: MAX_DEPTH,
+        parts: &Cell::new(MAX_PARTS),
+    };
+    message(ty, bytes, &mut object, left)?;
     Ok(object)
 }
 
 /// Reads a message into `object`; what is already there is merged with, as protobuf asks.
-fn message(ty: &Type, bytes: &[u8], object: &mut Object, depth: usize) -> Result<(), DecodeError> {
-    let depth = depth.checked_sub(1).ok_or(WireError::Depth(MAX_DEPTH))?;
+fn message(
+    ty: &Type,
+    bytes: &[u8],
+    object: &mut Object,
+    left: Left<'_>,
+) -> Result<(), DecodeError> {
+    let left = left.deeper()?;
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.tag()? {
         match ty.wire_field(number) {
@@ -33,7 +69,7 @@ fn message(ty: &Type, bytes: &[u8], object: &mut Object, depth: usize) -> Result
                     reader: &mut reader,
                     wire,
                     field,
-                    depth,
+                    left,
                 };
                 input.read_into(object)?;
             }
@@ -47,21 +83,22 @@ struct Input<'r, 'a, 'f> {
     reader: &'r mut Reader<'a>,
     wire: u8,
     field: &'f Field,
-    depth: usize,
+    left: Left<'r>,
 }
 
 impl<'a> Input<'_, 'a, '_> {
     fn read_into(mut self, object: &mut Object) -> Result<(), DecodeError> {
+        self.left.one_part()?;
         let field = self.field;
         match &field.ty {
             FieldType::Object(inner) if field.inline => {
-                message(inner.get(), self.delimited()?, object, self.depth)
+                message(inner.get(), self.delimited()?, object, self.left)
             }
             FieldType::Object(inner) => {
                 let bytes = self.delimited()?;
                 let slot = slot(object, field.name, || Value::Object(Object::new()));
                 match slot {
-                    Value::Object(existing) => message(inner.get(), bytes, existing, self.depth),
+                    Value::Object(existing) => message(inner.get(), bytes, existing, self.left),
                     _ => unreachable!("only this arm fills the slot of a message field"),
                 }
             }
@@ -130,8 +167,9 @@ impl<'a> Input<'_, 'a, '_> {
                 reader: &mut packed,
                 wire: VARINT,
                 field: self.field,
-                depth: self.depth,
+                left: self.left,
             };
+            self.left.one_part()?;
             items.push(number.value(element)?);
         }
         Ok(())
@@ -151,7 +189,7 @@ impl<'a> Input<'_, 'a, '_> {
                 reader: &mut entry,
                 wire,
                 field: self.field,
-                depth: self.depth,
+                left: self.left,
             };
             match number {
                 1 => key = part.text()?,
@@ -168,7 +206,7 @@ impl<'a> Input<'_, 'a, '_> {
             FieldType::Scalar(scalar) => self.scalar(*scalar),
             FieldType::Object(ty) => {
                 let mut object = Object::new();
-                message(ty.get(), self.delimited()?, &mut object, self.depth)?;
+                message(ty.get(), self.delimited()?, &mut object, self.left)?;
                 Ok(Value::Object(object))
             }
             FieldType::List(_) | FieldType::Map(_) => Err(self.no_json_form()),
@@ -229,9 +267,7 @@ impl<'a> Input<'_, 'a, '_> {
             },
             Scalar::Time => parts.timestamp(bytes, Precision::Seconds)?,
             Scalar::MicroTime => parts.timestamp(bytes, Precision::Micros)?,
-            Scalar::Duration => {
-                Value::String(crate::duration::format(parts.numbers[1].cast_signed()))
-            }
+            Scalar::Duration => Value::String(go::format(parts.numbers[1].cast_signed())),
             Scalar::Raw | Scalar::Fields | Scalar::Json => match parts.raw {
                 None | Some([]) => Value::Null,
                 Some(raw) => serde_json::from_slice(raw).map_err(|e| WireError::Json {
@@ -298,7 +334,7 @@ const PARTS: &[(Scalar, u32, Part)] = &[
 
 impl<'a> Parts<'a> {
     fn read(scalar: Scalar, bytes: &'a [u8], at: &Input<'_, '_, '_>) -> Result<Self, DecodeError> {
-        let depth = at.depth.checked_sub(1).ok_or(WireError::Depth(MAX_DEPTH))?;
+        let left = at.left.deeper()?;
         let schema = || FieldType::Object(json_schema());
         let mut parts = Parts::default();
         let mut reader = Reader::new(bytes);
@@ -308,8 +344,9 @@ impl<'a> Parts<'a> {
                 reader: &mut reader,
                 wire,
                 field: at.field,
-                depth,
+                left,
             };
+            left.one_part()?;
             match part.map(|(_, _, part)| *part) {
                 None => reader.skip(wire)?,
                 Some(Part::Number) => parts.numbers[number as usize] = input.varint()?,

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube_kit::duration::go;
 use serde_json::{Map, Value};
 
 use super::EncodeError;
@@ -210,7 +211,7 @@ fn wrapped(writer: &mut Writer, scalar: Scalar, value: &Value, place: Place) -> 
         Scalar::Duration => {
             let nanos = match value {
                 Value::Null => Some(0),
-                value => crate::duration::parse(text(value, place)?),
+                value => go::parse(text(value, place)?).ok(),
             };
             match nanos {
                 Some(nanos) => writer.varint_field(1, nanos.cast_unsigned()),

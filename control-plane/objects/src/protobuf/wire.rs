@@ -20,6 +20,9 @@ pub enum WireError {
         /// The field's JSON name.
         field: String,
     },
+    /// A message of too many fields, elements and entries.
+    #[error("proto: the message has more than {0} parts")]
+    Parts(usize),
     /// Messages nested too deeply.
     #[error("proto: messages are nested deeper than {0}")]
     Depth(usize),

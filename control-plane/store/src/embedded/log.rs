@@ -5,6 +5,8 @@
 //! frame known to be on disk, and the next attempt starts a new segment. The new segment repeats
 //! the sequence number of the failed frame, which tells recovery to ignore that frame should it
 //! have reached the disk after all.
+//!
+//! A segment that is begun is noted in the manifest before it gets its first frame, so that it is missed when it is lost.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk::{Disk, DiskFile};
 use super::frame::Builder;
+use super::manifest::{self, Manifest};
 use super::segment::{self, Header};
 use crate::Revision;
 
@@ -19,6 +22,7 @@ use crate::Revision;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentFile {
     pub(crate) path: PathBuf,
+    pub(crate) first_sequence: u64,
     pub(crate) first_revision: Revision,
     /// Its length, reserved space included.
     pub(crate) bytes: u64,
@@ -155,8 +159,31 @@ impl Log {
         }
     }
 
-    /// Ends the log in order: the reserved space is given back.
-    pub(crate) fn close(&mut self) {
+    /// Ends the log in order: the reserved space is given back, and the manifest says how far it got.
+    pub(crate) fn close(&mut self, revision: Revision) {
+        self.end_segment();
+        self.note(revision);
+    }
+
+    /// Notes how far the log has got. A manifest that cannot be written now stays as it is: what it says remains true.
+    pub(crate) fn note(&self, revision: Revision) {
+        let manifest = self.manifest(revision);
+        if let Err(error) = manifest.write(&self.dir, self.disk.as_ref()) {
+            tracing::warn!(%error, "could not note how far the log has got");
+        }
+    }
+
+    /// The manifest for the segments there are.
+    fn manifest(&self, revision: Revision) -> Manifest {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = files.segments.last();
+        Manifest {
+            segment: last.map_or(0, |segment| segment.first_sequence),
+            revision,
+        }
+    }
+
+    fn end_segment(&mut self) {
         if let Some(active) = self.active.take() {
             self.seal(&active);
         }
@@ -167,7 +194,7 @@ impl Log {
         if let Some(active) = &self.active {
             let full = active.offset + len > self.layout.segment_bytes;
             if full && active.offset > segment::HEADER as u64 {
-                self.close();
+                self.end_segment();
             }
         }
         let Some(active) = &mut self.active else {
@@ -195,31 +222,44 @@ impl Log {
     fn start_segment(&mut self, first_revision: Revision, room: u64) -> Result<(), Failure> {
         let header = Header::new(self.next_sequence, first_revision);
         let path = segment::path(&self.dir, header.first_sequence);
-        match self.create_segment(&path, &header, room) {
-            Ok(active) => {
-                let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-                files.segments.retain(|segment| segment.path != path);
-                files.segments.push(SegmentFile {
-                    path,
-                    first_revision,
-                    bytes: active.reserved,
-                });
-                self.active = Some(active);
-                Ok(())
-            }
-            Err(failure) => {
-                // What is left of the attempt would only be in the way of the next one.
-                let _ = std::fs::remove_file(&path);
-                Err(failure)
-            }
+        self.clear_failed(&path, first_revision)?;
+        let active = self.create_segment(&path, &header, room).inspect_err(|_| {
+            // What is left of the attempt would only be in the way of the next one.
+            let _ = std::fs::remove_file(&path);
+        })?;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.segments.push(SegmentFile {
+            path,
+            first_sequence: header.first_sequence,
+            first_revision,
+            bytes: active.reserved,
+        });
+        drop(files);
+        self.write_manifest(first_revision)?;
+        self.active = Some(active);
+        Ok(())
+    }
+
+    /// Removes a segment that failed before its first frame: the new one has the same name. The manifest may name it, so
+    /// that is taken back first.
+    fn clear_failed(&self, path: &Path, first_revision: Revision) -> Result<(), Failure> {
+        if !path.exists() {
+            return Ok(());
         }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.segments.retain(|segment| segment.path != path);
+        drop(files);
+        self.write_manifest(first_revision)?;
+        std::fs::remove_file(path).map_err(failed("removing", path))
+    }
+
+    fn write_manifest(&self, next_revision: Revision) -> Result<(), Failure> {
+        let manifest = self.manifest(next_revision.saturating_sub(1));
+        let written = manifest.write(&self.dir, self.disk.as_ref());
+        written.map_err(failed("writing", &manifest::path(&self.dir)))
     }
 
     fn create_segment(&self, path: &Path, header: &Header, room: u64) -> Result<Active, Failure> {
-        // A segment that failed before its first frame has the same name.
-        if path.exists() {
-            std::fs::remove_file(path).map_err(failed("removing", path))?;
-        }
         let file = self.disk.create(path).map_err(failed("creating", path))?;
         let needed = segment::HEADER as u64 + room;
         let reserved = reserve(file.as_ref(), needed, self.layout.reserve_bytes)

@@ -2,7 +2,7 @@
 //!
 //! A write that was cut off by a crash can only be the last one, because each commit waits for its
 //! sync before the next one starts. Bytes that are no frame are therefore cut off at the end of the
-//! log and refused as damage anywhere else.
+//! log and refused as damage anywhere else. What the manifest promises must be there in any case.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::frame::{self, Frame, Record};
 use super::index::{Change, Index, Version};
 use super::log::{Files, SegmentFile};
+use super::manifest::{self, Manifest};
 use super::segment::{self, End, Header};
 use crate::image;
 use crate::{Error, Result, Revision};
@@ -28,6 +29,8 @@ pub(crate) struct Recovered {
     pub(crate) torn: Option<String>,
     /// Files that a crash left half made; they hold nothing.
     pub(crate) leftovers: Vec<PathBuf>,
+    /// What the manifest says must be there.
+    promised: Manifest,
 }
 
 /// The last segment.
@@ -86,8 +89,11 @@ pub(crate) fn list(dir: &Path) -> Result<Listing> {
 
 /// Reads a directory without changing it.
 pub(crate) fn recover(dir: &Path) -> Result<Recovered> {
+    // First: a store that is in use may go on meanwhile, and then what was promised is still there.
+    let promised = Manifest::read(dir)?.unwrap_or_default();
     let mut listing = list(dir)?;
     let mut recovered = Recovered::empty();
+    recovered.promised = promised;
     if let Some((revision, path)) = listing.snapshots.pop() {
         recovered.load_snapshot(revision, &path)?;
     }
@@ -104,6 +110,7 @@ pub(crate) fn recover(dir: &Path) -> Result<Recovered> {
     for ((sequence, path), next) in listing.segments.iter().zip(ends) {
         recovered.load_segment(path, *sequence, next)?;
     }
+    recovered.check_promise(dir)?;
     Ok(recovered)
 }
 
@@ -116,6 +123,7 @@ impl Recovered {
             tail: None,
             torn: None,
             leftovers: Vec::new(),
+            promised: Manifest::default(),
         }
     }
 
@@ -134,7 +142,7 @@ impl Recovered {
     fn load_segment(&mut self, path: &Path, sequence: u64, next: Option<u64>) -> Result<()> {
         let bytes = std::fs::read(path).map_err(|error| image::unreadable(path, &error))?;
         let Some(header) = Header::decode(&bytes) else {
-            return self.load_headless(path, &bytes, next);
+            return self.load_headless(path, sequence, &bytes, next);
         };
         self.check_joint(path, &header, sequence)?;
         let until = next.unwrap_or(u64::MAX);
@@ -146,6 +154,7 @@ impl Recovered {
         self.next_sequence = sequence + count;
         self.files.segments.push(SegmentFile {
             path: path.to_owned(),
+            first_sequence: sequence,
             first_revision: header.first_revision,
             bytes: bytes.len() as u64,
         });
@@ -172,14 +181,48 @@ impl Recovered {
         }
     }
 
-    /// A segment without a header was never begun, if it is the last one and empty.
-    fn load_headless(&mut self, path: &Path, bytes: &[u8], next: Option<u64>) -> Result<()> {
-        let never_begun = bytes.len() < segment::HEADER || frame::is_zero(bytes);
-        if next.is_none() && never_begun {
-            self.leftovers.push(path.to_owned());
-            return Ok(());
+    /// A segment without a header was never begun, if it is the last one, empty, and nobody has promised it.
+    fn load_headless(
+        &mut self,
+        path: &Path,
+        sequence: u64,
+        bytes: &[u8],
+        next: Option<u64>,
+    ) -> Result<()> {
+        let empty = bytes.len() < segment::HEADER || frame::is_zero(bytes);
+        if !empty {
+            return Err(corrupt(path, "its header has a wrong checksum", 0));
         }
-        Err(corrupt(path, "its header has a wrong checksum", 0))
+        if next.is_some() || sequence <= self.promised.segment {
+            let lost = "it is empty, although the log went on in it: its records are lost";
+            return Err(corrupt(path, lost, 0));
+        }
+        self.leftovers.push(path.to_owned());
+        Ok(())
+    }
+
+    /// Whether everything the manifest promises was found.
+    fn check_promise(&self, dir: &Path) -> Result<()> {
+        let Manifest { segment, revision } = self.promised;
+        let last = self.files.segments.last();
+        if segment > last.map_or(0, |last| last.first_sequence) {
+            let missing =
+                "it is missing, although the log went on in it: put it back, or restore a backup";
+            return Err(corrupt(&segment::path(dir, segment), missing, 0));
+        }
+        let found = self.index.revision();
+        if revision > found {
+            let lost = format!(
+                "revisions {} to {revision} are missing behind it: they were on disk when the manifest was written",
+                found + 1
+            );
+            let (path, offset) = match &self.tail {
+                Some(tail) => (tail.path.clone(), tail.offset),
+                None => (manifest::path(dir), 16),
+            };
+            return Err(corrupt(&path, &lost, offset as usize));
+        }
+        Ok(())
     }
 
     /// Whether a segment continues what was read so far.

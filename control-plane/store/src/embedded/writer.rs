@@ -95,7 +95,8 @@ impl Writer {
                 break;
             }
         }
-        self.log.close();
+        let revision = self.shared.read().revision();
+        self.log.close(revision);
         self.shared.watchers().end_all(&closed());
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use harness::{find_program, skip};
 use store::embedded::{Clock, Options};
 use store::{Change, Embedded, Etcd, Event, Expect, Revision, Store, Watch, WatchItem, Written};
 use tempfile::TempDir;
@@ -66,8 +67,8 @@ pub(crate) struct EtcdServer {
 impl EtcdServer {
     /// Starts a server; with TLS if the extra flags say so.
     pub(crate) fn start(dir: &TempDir, flags: &[String]) -> Option<Self> {
-        let Some(binary) = etcd_binary() else {
-            eprintln!("SKIPPED: etcd not found on PATH or in $ETCD_BIN");
+        let Some(binary) = find_program("ETCD_BIN", "etcd") else {
+            skip("etcd not found on PATH or in ETCD_BIN");
             return None;
         };
         let [client, peer] = free_addresses();
@@ -102,16 +103,6 @@ impl Drop for EtcdServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn etcd_binary() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("ETCD_BIN") {
-        return Some(PathBuf::from(path));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join("etcd"))
-        .find(|candidate| candidate.is_file())
 }
 
 /// The flag that makes etcd report progress every second; its name depends on the version.

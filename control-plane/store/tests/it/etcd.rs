@@ -3,10 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair,
-};
+use harness::Authority;
 use store::etcd::{ClientIdentity, Options, Tls};
 use store::{Error, Etcd, Expect, Store, WatchItem};
 
@@ -127,34 +124,15 @@ async fn a_write_larger_than_etcd_accepts_is_refused_as_such() {
     }
 }
 
-/// A certificate and its key, in PEM.
-fn certificate(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> (String, String) {
-    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.extended_key_usages = vec![
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
-    let key = KeyPair::generate().unwrap();
-    let signed = params.signed_by(&key, issuer).unwrap();
-    (signed.pem(), key.serialize_pem())
-}
-
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
 #[tokio::test]
 async fn certificates_are_asked_for_and_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let ours = authority();
-    let (server_pem, server_key) = certificate(&ours, "server");
+    let ours = Authority::new("ours");
+    let server_files = ours.issue("server", &[], &[]);
     let mut flags = vec!["--client-cert-auth".to_owned()];
     for (flag, name, pem) in [
-        ("--cert-file", "cert", server_pem),
-        ("--key-file", "key", server_key),
+        ("--cert-file", "cert", server_files.cert),
+        ("--key-file", "key", server_files.key),
         ("--trusted-ca-file", "ca", ours.pem()),
     ] {
         let path = dir.path().join(name);
@@ -164,7 +142,7 @@ async fn certificates_are_asked_for_and_checked() {
     let Some(server) = EtcdServer::start(&dir, &flags) else {
         return;
     };
-    let (certificate_pem, key_pem) = certificate(&ours, "client");
+    let client = ours.issue("client", &[], &[]);
     let options = |ca_pem: String, client: Option<ClientIdentity>| Options {
         tls: Some(Tls {
             ca_pem,
@@ -174,14 +152,14 @@ async fn certificates_are_asked_for_and_checked() {
         ..Options::new([server.url.clone()])
     };
     let identity = ClientIdentity {
-        certificate_pem,
-        key_pem,
+        certificate_pem: client.cert,
+        key_pem: client.key,
     };
     let store = connect(options(ours.pem(), Some(identity.clone()))).await;
     done(&*store, "/a", Expect::Absent, put("v")).await;
     for wrong in [
         options(ours.pem(), None),
-        options(authority().pem(), Some(identity)),
+        options(Authority::new("others").pem(), Some(identity)),
     ] {
         let refused = Etcd::connect(wrong).await.map(drop).unwrap_err();
         assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");

@@ -201,15 +201,33 @@ async fn a_damaged_snapshot_is_refused() {
     store.backup(dir.path().join("backup")).await.unwrap();
     let data = dir.path().join("new");
     restore(dir.path().join("backup"), &data).unwrap();
-    let snapshot = std::fs::read_dir(&data)
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let mut entries = std::fs::read_dir(&data).unwrap().map(|e| e.unwrap().path());
+    let snapshot = entries.find(|path| path.extension() == Some("img".as_ref()));
+    let snapshot = snapshot.unwrap();
     let mut bytes = std::fs::read(&snapshot).unwrap();
     bytes[40] ^= 1;
     std::fs::write(&snapshot, bytes).unwrap();
     let refused = Embedded::open(&data, Options::default()).map(drop);
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_restored_directory_that_lost_its_snapshot_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let store = Embedded::open(dir.path().join("first"), Options::default()).unwrap();
+    done(&*store, "/a", Expect::Absent, put("v")).await;
+    store.backup(dir.path().join("backup")).await.unwrap();
+    restore(dir.path().join("backup"), &data).unwrap();
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension() == Some("img".as_ref()) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let refused = check(&data).unwrap_err().to_string();
+    assert!(
+        refused.contains("revisions 2 to 2 are missing"),
+        "{refused}"
+    );
 }

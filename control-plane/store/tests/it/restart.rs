@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use harness::{eventually_async, skip};
 use store::embedded::{Options, WRITE_LIMIT};
 use store::{Change, Embedded, Error, Expect, Store, WatchItem, Written};
 
-use crate::engines::{ManualClock, PATIENCE, done, events, next, put};
+use crate::engines::{ManualClock, done, events, next, put};
 
 fn open(dir: &Path) -> Arc<Embedded> {
     Embedded::open(dir, Options::default()).unwrap()
@@ -18,11 +19,7 @@ fn open(dir: &Path) -> Arc<Embedded> {
 
 /// Waits for something that is bound to happen.
 async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !happened() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        tokio::task::yield_now().await;
-    }
+    eventually_async(what, async || happened()).await;
 }
 
 #[tokio::test]
@@ -297,7 +294,7 @@ async fn checkpoints_keep_the_disk_small_and_the_history_whole() {
 fn on_disk(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     entries
-        .filter(|entry| entry.file_name() != "lock")
+        .filter(|entry| entry.file_name() != "lock" && entry.file_name() != "manifest")
         .map(|entry| entry.metadata().unwrap().len())
         .sum()
 }
@@ -388,7 +385,7 @@ impl SmallDisk {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Self(path));
         }
-        eprintln!("SKIPPED: a tmpfs cannot be mounted here (not root?)");
+        skip("a tmpfs cannot be mounted here (not root?)");
         None
     }
 }
