@@ -1,0 +1,68 @@
+//! A compiled expression.
+
+use crate::env::{Bindings, Env};
+use crate::error::Result;
+use crate::interpret::Run;
+use crate::issues::Issues;
+use crate::meter::{Budget, Meter};
+use crate::node::{Node, NodeKind};
+use crate::types::Type;
+use crate::value::Value;
+use crate::{check, parser};
+
+/// An expression that can be evaluated.
+#[derive(Debug, Clone)]
+pub struct Program {
+    root: Node,
+    variables: Vec<String>,
+}
+
+impl Program {
+    /// Parses and checks an expression.
+    pub fn compile(source: &str, env: &Env) -> std::result::Result<Program, Issues> {
+        let expr = parser::parse(source)?;
+        let mut root = check::check(source, &expr, env)?;
+        let mut variables = Vec::new();
+        gather(&mut root, &mut variables);
+        Ok(Program { root, variables })
+    }
+
+    /// The type of what it yields.
+    pub fn result(&self) -> &Type {
+        &self.root.ty
+    }
+
+    /// Evaluates, at the expense of a budget.
+    pub fn evaluate<'a>(&'a self, values: &Bindings<'a>, budget: &mut Budget) -> Result<Value<'a>> {
+        let mut meter = budget.meter();
+        let value = self.run(values, &mut meter);
+        budget.charge(&meter);
+        value
+    }
+
+    /// Evaluates on somebody else's meter.
+    pub fn run<'a>(&'a self, bindings: &Bindings<'a>, meter: &mut Meter) -> Result<Value<'a>> {
+        let mut run = Run {
+            bindings,
+            meter,
+            locals: Vec::new(),
+        };
+        run.eval(&self.root)
+    }
+
+    /// Whether a variable is mentioned.
+    pub fn uses(&self, variable: &str) -> bool {
+        self.variables.iter().any(|known| known == variable)
+    }
+}
+
+fn gather(node: &mut Node, found: &mut Vec<String>) {
+    if let NodeKind::Variable(_, name) = &node.kind
+        && !found.contains(name)
+    {
+        found.push(name.clone());
+    }
+    for child in node.children_mut() {
+        gather(child, found);
+    }
+}
