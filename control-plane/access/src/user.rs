@@ -16,10 +16,13 @@ pub struct User {
 }
 
 impl User {
+    /// The name of whoever has not said who they are.
+    pub const ANONYMOUS: &'static str = "system:anonymous";
+
     /// The user of a request without credentials.
     pub fn anonymous() -> User {
         User {
-            name: "system:anonymous".into(),
+            name: User::ANONYMOUS.into(),
             groups: vec!["system:unauthenticated".into()],
             ..User::default()
         }

@@ -8,7 +8,7 @@ mod event;
 
 use serde_json::Value;
 
-use crate::resources::GroupVersion;
+use crate::resources::{GroupVersion, Resource};
 
 const CORE: GroupVersion = GroupVersion {
     group: "",
@@ -45,6 +45,35 @@ const CONVERSIONS: [Conversion; 4] = [
         autoscaler::to_v1,
     ),
 ];
+
+/// Turns an object as it is stored into one of the version that a resource serves.
+pub fn serve(resource: &Resource, object: &mut Value) {
+    if resource.gv == resource.stored {
+        return;
+    }
+    match resource.ty.defined() {
+        Some(definition) => definition.serve(object),
+        None => drop(convert(object, resource.stored, resource.gv, resource.kind)),
+    }
+}
+
+/// Brings what a webhook has made of an object into the form of the version that a resource serves.
+pub fn cut(resource: &Resource, object: &mut Value) {
+    if let Some(definition) = resource.ty.defined() {
+        definition.serve(object);
+    }
+}
+
+/// Turns an object of the version that a resource serves into one as it is stored.
+pub fn store(resource: &Resource, object: &mut Value) {
+    if resource.gv == resource.stored {
+        return;
+    }
+    match resource.ty.defined() {
+        Some(definition) => definition.store(object),
+        None => drop(convert(object, resource.gv, resource.stored, resource.kind)),
+    }
+}
 
 /// Turns an object of one version into the same object of another, `apiVersion` included, and says
 /// whether such a conversion exists; without one the object is left alone.

@@ -133,6 +133,9 @@ impl std::fmt::Display for Path<'_> {
     }
 }
 
+/// How many errors of an object a client is told of; the others are counted.
+pub const MOST_LISTED: usize = 100;
+
 /// The errors of one object, collected on the way.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Errors(pub Vec<FieldError>);
@@ -157,7 +160,7 @@ impl Errors {
 
     /// `Invalid value: <value>: detail`.
     pub fn invalid(&mut self, path: &Path<'_>, value: &Value, detail: &str) {
-        let head = format!("Invalid value: {}", shown(value));
+        let head = format!("Invalid value: {}", self.shown(value));
         self.push(Reason::Invalid, path, with_detail(&head, detail));
     }
 
@@ -168,7 +171,7 @@ impl Errors {
             .map(|a| format!("{a:?}"))
             .collect::<Vec<_>>()
             .join(", ");
-        let head = format!("Unsupported value: {}", shown(value));
+        let head = format!("Unsupported value: {}", self.shown(value));
         let detail = if list.is_empty() {
             String::new()
         } else {
@@ -182,7 +185,7 @@ impl Errors {
         self.push(
             Reason::Duplicate,
             path,
-            format!("Duplicate value: {}", shown(value)),
+            format!("Duplicate value: {}", self.shown(value)),
         );
     }
 
@@ -209,8 +212,18 @@ impl Errors {
         self.push(
             Reason::NotFound,
             path,
-            format!("Not found: {}", shown(value)),
+            format!("Not found: {}", self.shown(value)),
         );
+    }
+
+    // Text is shown quoted, numbers and booleans bare, everything else as compact JSON. Errors that nobody will be told
+    // of need no text: a long list with something wrong in each element would be written out for each.
+    fn shown(&self, value: &Value) -> String {
+        match value {
+            _ if self.0.len() >= MOST_LISTED => String::new(),
+            Value::String(text) => format!("{text:?}"),
+            other => other.to_string(),
+        }
     }
 
     /// Whether nothing is wrong.
@@ -224,14 +237,6 @@ fn with_detail(head: &str, detail: &str) -> String {
         head.to_owned()
     } else {
         format!("{head}: {detail}")
-    }
-}
-
-// Text is shown quoted, numbers and booleans bare, everything else as compact JSON.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("{text:?}"),
-        other => other.to_string(),
     }
 }
 

@@ -109,25 +109,53 @@ const ROWS: &[Row] = &[
 /// The place of a field among [`values`], if the kind's objects can be selected by it. Name and
 /// namespace are not among them: they are known from an object's key.
 pub fn position(resource: &Resource, field: &str) -> Option<usize> {
+    if let Some(definition) = resource.ty.defined() {
+        return definition
+            .selectable()
+            .iter()
+            .position(|name| name == field);
+    }
     if resource.gv.group == "events.k8s.io" {
+        let field = core_event_field(field)?;
         return fields_of("", "Event")
             .iter()
-            .position(|(name, _)| *name == core_event_field(field));
+            .position(|(name, _)| *name == field);
     }
     fields_of(resource.gv.group, resource.kind)
         .iter()
         .position(|(name, _)| *name == field)
 }
 
+/// Why a kind's objects cannot be selected by a field, in upstream's words: each kind has its own.
+pub fn unsupported(resource: &Resource, field: &str) -> String {
+    let gv = resource.gv;
+    match (gv.group, resource.kind) {
+        ("batch", "Job") => format!("field label {field:?} not supported for Job"),
+        ("resource.k8s.io", kind @ "ResourceSlice") => format!(
+            "field label not supported for {}/{}, Kind={kind}: {field}",
+            gv.group, gv.version
+        ),
+        _ if has_own(resource) => format!("field label not supported: {field}"),
+        _ => format!(
+            "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ),
+    }
+}
+
 /// The selectable fields of a stored object, in the kind's order.
 pub fn values(resource: &Resource, object: &Value) -> Vec<String> {
+    if let Some(definition) = resource.ty.defined() {
+        return definition.selected(object);
+    }
     let fields = fields_of(resource.gv.group, resource.kind);
     fields.iter().map(|(_, extract)| extract(object)).collect()
 }
 
-/// Whether a kind can be selected by more than name and namespace.
-pub fn has_own(resource: &Resource) -> bool {
-    !fields_of(resource.gv.group, resource.kind).is_empty()
+// Events of either group have fields of their own.
+fn has_own(resource: &Resource) -> bool {
+    resource.ty.defined().is_some()
+        || resource.gv.group == "events.k8s.io"
+        || !fields_of(resource.gv.group, resource.kind).is_empty()
 }
 
 fn fields_of(group: &str, kind: &str) -> &'static [Field] {
@@ -136,12 +164,13 @@ fn fields_of(group: &str, kind: &str) -> &'static [Field] {
         .map_or(&[], |row| row.2)
 }
 
-// Events are stored as core events; the newer group calls the same fields by other names.
-fn core_event_field(field: &str) -> String {
-    match field.strip_prefix("regarding.") {
-        Some(rest) => format!("involvedObject.{rest}"),
-        None if field == "reportingController" => "reportingComponent".to_owned(),
-        None => field.to_owned(),
+// Events are stored as core events; the newer group calls the same fields by other names, and only by those.
+fn core_event_field(field: &str) -> Option<String> {
+    match (field, field.strip_prefix("regarding.")) {
+        (_, Some(rest)) => Some(format!("involvedObject.{rest}")),
+        ("reportingController", _) => Some("reportingComponent".to_owned()),
+        ("reason" | "type", _) => Some(field.to_owned()),
+        _ => None,
     }
 }
 
@@ -249,11 +278,52 @@ mod tests {
         ] {
             assert_eq!(position(newer, new), position(core, old));
             assert!(position(core, old).is_some());
+            assert_eq!(
+                position(newer, old),
+                None,
+                "{old} is the older group's name"
+            );
         }
         let event = json!({"reportingComponent": "kubelet"});
         assert_eq!(
             values(core, &event)[position(core, "source").unwrap()],
             "kubelet"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_selected_by_is_said_in_each_kinds_own_words() {
+        let cases = [
+            ("", "v1", "pods", "field label not supported: x"),
+            (
+                "",
+                "v1",
+                "configmaps",
+                r#""x" is not a known field selector: only "metadata.name", "metadata.namespace""#,
+            ),
+            (
+                "batch",
+                "v1",
+                "jobs",
+                r#"field label "x" not supported for Job"#,
+            ),
+            (
+                "resource.k8s.io",
+                "v1",
+                "resourceslices",
+                "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x",
+            ),
+            (
+                "events.k8s.io",
+                "v1",
+                "events",
+                "field label not supported: x",
+            ),
+        ];
+        for (group, version, plural, expected) in cases {
+            let resource = resources::find(group, version, plural).unwrap();
+            assert_eq!(position(resource, "x"), None);
+            assert_eq!(unsupported(resource, "x"), expected);
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod convert;
 pub mod defaults;
+pub mod defined;
 pub mod field;
 pub mod fields;
 pub mod pod_resources;

@@ -16,6 +16,8 @@ mod row;
 mod storage;
 mod workload;
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -23,16 +25,16 @@ use crate::resources::Resource;
 use row::Row;
 
 /// One column of a Table.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Column {
     /// Heading.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// `string`, `integer`, `boolean`, `number` or `date`.
-    pub ty: &'static str,
+    pub ty: Cow<'static, str>,
     /// `name` for the object's name, otherwise empty.
-    pub format: &'static str,
+    pub format: Cow<'static, str>,
     /// What it shows, in a sentence.
-    pub description: &'static str,
+    pub description: Cow<'static, str>,
     /// 0 is always shown, 1 only in wide output.
     pub priority: i32,
 }
@@ -68,15 +70,21 @@ fn printer(group: &str, kind: &str) -> &'static Printer {
 }
 
 /// The columns of a resource.
-pub fn columns(resource: &Resource) -> &'static [Column] {
-    columns_of(resource.gv.group, resource.kind)
+pub fn columns(resource: &Resource) -> &[Column] {
+    match resource.ty.defined() {
+        Some(definition) => definition.columns(),
+        None => columns_of(resource.gv.group, resource.kind),
+    }
 }
 
 /// The cells of one object, one per column.
 ///
 /// The object may be in the served or the stored version.
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    cells_of(resource.gv.group, resource.kind, object, now)
+    match resource.ty.defined() {
+        Some(definition) => definition.cells(object, now),
+        None => cells_of(resource.gv.group, resource.kind, object, now),
+    }
 }
 
 /// The columns of a kind, also of one that only a subresource serves (`autoscaling` `Scale`).

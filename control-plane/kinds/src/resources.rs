@@ -13,9 +13,12 @@
 //! version hash is made of, when upstream stores in another version than we do) and `virtual` for what is answered but never stored. Lines stand in
 //! discovery's order, which decides ambiguous short names.
 
-use std::sync::OnceLock;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use objects::schema::{self, TypeRef};
+use objects::schema;
+
+use crate::defined::ObjectType;
 
 const TABLE: &str = include_str!("../data/resources.tbl");
 
@@ -62,6 +65,23 @@ impl std::fmt::Display for GroupVersion {
     }
 }
 
+/// The same text for as long as the process lives. Names of groups, versions and kinds are few, and every
+/// request carries some of them: those of the table are part of the program, those of definitions are
+/// kept once each, however often their definition comes and goes.
+pub fn intern(text: &str) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    match names.get(text) {
+        Some(known) => known,
+        None => {
+            let kept: &'static str = Box::leak(text.into());
+            names.insert(kept);
+            kept
+        }
+    }
+}
+
 /// A resource served at one group and version.
 #[derive(Debug)]
 pub struct Resource {
@@ -73,6 +93,8 @@ pub struct Resource {
     pub singular: &'static str,
     /// Kind of its objects.
     pub kind: &'static str,
+    /// Kind of their lists.
+    pub list_kind: &'static str,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
     /// Allowed verbs, sorted.
@@ -90,7 +112,7 @@ pub struct Resource {
     /// What hangs below one object.
     pub subresources: Vec<Subresource>,
     /// The type of its objects.
-    pub ty: TypeRef,
+    pub ty: ObjectType,
 }
 
 /// A subresource, such as `pods/eviction`.
@@ -115,32 +137,38 @@ impl Resource {
         }
     }
 
+    /// Whether its objects are of this group and kind.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.gv.group == group && self.kind == kind
+    }
+
     /// Whether the resource has a subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// Whether the resource allows a verb.
+    /// Whether the resource allows a verb. Custom resources take all, also while their definition is going and
+    /// discovery shows fewer: whoever would create is told why not.
     pub fn allows(&self, verb: &str) -> bool {
-        self.verbs.contains(&verb)
+        self.ty.defined().is_some() || self.verbs.contains(&verb)
     }
 }
 
 /// Every built-in resource, in discovery order.
-pub fn all() -> &'static [Resource] {
-    static RESOURCES: OnceLock<Vec<Resource>> = OnceLock::new();
-    RESOURCES.get_or_init(parse)
+pub fn all() -> &'static [Arc<Resource>] {
+    static RESOURCES: OnceLock<Vec<Arc<Resource>>> = OnceLock::new();
+    RESOURCES.get_or_init(|| parse().into_iter().map(Arc::new).collect())
 }
 
 /// The resource at this place.
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
     all()
         .iter()
         .find(|r| r.plural == plural && r.gv.group == group && r.gv.version == version)
 }
 
 /// The resource whose objects have this kind.
-pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Arc<Resource>> {
     all()
         .iter()
         .find(|r| r.kind == kind && r.gv.group == group && r.gv.version == version)
@@ -177,6 +205,7 @@ fn parse_resource(line: &'static str) -> Resource {
         plural,
         singular,
         kind,
+        list_kind: intern(&format!("{kind}List")),
         namespaced: scope == "N",
         verbs: parse_verbs(verbs),
         short_names: Vec::new(),
@@ -186,7 +215,8 @@ fn parse_resource(line: &'static str) -> Resource {
         is_virtual: false,
         subresources: Vec::new(),
         ty: schema::kind(gv.group, gv.version, kind)
-            .unwrap_or_else(|| panic!("resources.tbl: no type for {line}")),
+            .unwrap_or_else(|| panic!("resources.tbl: no type for {line}"))
+            .into(),
     };
     for flag in words {
         match flag.split_once('=') {
@@ -235,6 +265,12 @@ fn parse_verbs(text: &'static str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_kept_once() {
+        let name = String::from("widgets.example.com");
+        assert!(std::ptr::eq(intern(&name), intern(&name.clone())));
+    }
 
     #[test]
     fn the_table_parses_and_names_are_found() {

@@ -17,6 +17,9 @@ pub enum Generation {
     One,
     /// It moves when anything outside metadata and status changes.
     Spec,
+    /// It moves when anything outside metadata changes, the status included (custom resources without
+    /// the status subresource).
+    Body,
     /// As `Spec`, but a new object has none (CSIDriver).
     SpecAfterCreate,
     /// As `Spec`, and when annotations change (Deployment).
@@ -157,6 +160,12 @@ const TABLE: &[(&str, &str, Strategy)] = &[
 
 /// How this resource's kind reacts to writes.
 pub fn of(resource: &Resource) -> Strategy {
+    if resource.ty.defined().is_some() {
+        return match resource.subresource("status") {
+            Some(_) => SPEC.needs_version(),
+            None => VERSIONED.generation(Generation::Body),
+        };
+    }
     TABLE
         .iter()
         .find(|(group, kind, _)| *group == resource.gv.group && *kind == resource.kind)
@@ -169,7 +178,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
     let strategy = of(resource);
     unserved::drop_fields(resource, object, None);
     if resource.subresource("status").is_some() && !strategy.status_on_create {
-        object["status"] = Value::Object(Map::new());
+        set_status(resource, object, None);
     }
     match (resource.gv.group, resource.kind) {
         ("", "Pod") => {
@@ -197,12 +206,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
         ("", "PersistentVolumeClaim") => object["status"] = serde_json::json!({"phase": "Pending"}),
         ("batch", "Job") => prepare_job(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            let versions = object["spec"]["versions"].as_array().into_iter().flatten();
-            let stored = versions
-                .filter(|v| v["storage"] == true)
-                .map(|v| v["name"].clone());
-            let stored: Vec<Value> = stored.collect();
-            object["status"]["storedVersions"] = stored.into();
+            remember_storage_version(object);
         }
         ("apps", "DaemonSet") => {
             object["metadata"]["annotations"][TEMPLATE_GENERATION] = "1".into()
@@ -225,6 +229,9 @@ pub fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, o
         if is(resource, "", "Service") {
             service_type::drop_dependent_fields(new, old);
         }
+    }
+    if is(resource, "apiextensions.k8s.io", "CustomResourceDefinition") && subresource.is_empty() {
+        remember_storage_version(new);
     }
     if is(resource, "", "Namespace") && subresource != "finalize" {
         // The namespace controller empties these through /finalize and nobody else may.
@@ -265,12 +272,22 @@ fn restrict(resource: &Resource, subresource: &str, new: &mut Value, old: &Value
         _ if is(resource, "certificates.k8s.io", "CertificateSigningRequest") => {
             *new = with_metadata_of(old, new);
         }
+        "scale" if resource.ty.defined().is_some() => {}
         _ if resource.subresource("status").is_some() => {
-            let empty = || Value::Object(Map::new());
-            new["status"] = old.get("status").cloned().unwrap_or_else(empty);
+            set_status(resource, new, old.get("status").cloned());
         }
         _ => {}
     }
+}
+
+// A built-in object always has a status, if only an empty one; a custom one has what it was given.
+fn set_status(resource: &Resource, object: &mut Value, status: Option<Value>) {
+    let status = match (status, resource.ty.defined()) {
+        (Some(status), _) => status,
+        (None, Some(_)) => Value::Null,
+        (None, None) => Value::Object(Map::new()),
+    };
+    put(object, "status", status);
 }
 
 fn is(resource: &Resource, group: &str, kind: &str) -> bool {
@@ -322,6 +339,8 @@ fn keep_all_but_status(resource: &Resource, new: &mut Value, old: &Value) {
     let mut kept = with_metadata_of(old, new);
     match (resource.gv.group, resource.kind) {
         ("apps", "Deployment") => keep(&mut kept, old, "labels"),
+        // Its finalizer is dropped through /status.
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {}
         ("", "Pod") => {
             keep(&mut kept, old, "ownerReferences");
             keep(&mut kept, old, "deletionTimestamp");
@@ -361,7 +380,7 @@ pub fn resets_metadata_on_status(resource: &Resource) -> bool {
         "ResourceClaim",
         "CustomResourceDefinition",
     ];
-    KINDS.contains(&resource.kind)
+    resource.ty.defined().is_some() || KINDS.contains(&resource.kind)
 }
 
 /// The annotation through which apps/v1 shows a field that the version no longer has.
@@ -401,6 +420,7 @@ fn generation_moves(rule: Generation, new: &Value, old: &Value) -> bool {
     match rule {
         Generation::Never | Generation::One => false,
         Generation::Spec | Generation::SpecAfterCreate => body_differs(new, old),
+        Generation::Body => body_differs(new, old) || new.get("status") != old.get("status"),
         Generation::SpecOrAnnotations => body_differs(new, old) || changed("annotations"),
         Generation::SpecOrLabels => body_differs(new, old) || changed("labels"),
     }
@@ -416,6 +436,24 @@ fn body_differs(new: &Value, old: &Value) -> bool {
             .collect()
     };
     body(new) != body(old)
+}
+
+// A version that objects may have been stored in stays known until somebody has migrated them.
+fn remember_storage_version(definition: &mut Value) {
+    let versions = definition["spec"]["versions"].as_array();
+    let stored = versions
+        .into_iter()
+        .flatten()
+        .filter(|v| v["storage"] == true);
+    let stored: Vec<Value> = stored.map(|v| v["name"].clone()).collect();
+    let known = &mut definition["status"]["storedVersions"];
+    let mut all = known.as_array().cloned().unwrap_or_default();
+    all.extend(
+        stored
+            .into_iter()
+            .filter(|s| !known.as_array().is_some_and(|k| k.contains(s))),
+    );
+    *known = all.into();
 }
 
 fn prepare_namespace(object: &mut Value) {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::resources::Resource;
 
-/// Fields behind gates that are off in 1.36, by kind.
+/// Fields behind gates that are off in 1.36, by kind. `*` is every entry of a list or map; what ends in `?` goes with its
+/// last field.
 const GATED: &[(&str, &str, &[&str])] = &[
     // CoordinatedLeaderElection
     (
@@ -22,15 +23,64 @@ const GATED: &[(&str, &str, &[&str])] = &[
         "StatefulSet",
         &["/spec/updateStrategy/rollingUpdate/maxUnavailable"],
     ),
+    // VolumeLimitScaling
+    (
+        "storage.k8s.io",
+        "CSIDriver",
+        &["/spec/preventPodSchedulingIfMissing"],
+    ),
+    // DRANodeAllocatableResources
+    ("", "Pod", &["/status/nodeAllocatableResourceClaimStatuses"]),
+    // DRANodeAllocatableResources, DRAListTypeAttributes
+    (
+        "resource.k8s.io",
+        "ResourceSlice",
+        &[
+            "/spec/devices/*/nodeAllocatableResourceMappings",
+            "/spec/devices/*/attributes/*/bools",
+            "/spec/devices/*/attributes/*/ints",
+            "/spec/devices/*/attributes/*/strings",
+            "/spec/devices/*/attributes/*/versions",
+        ],
+    ),
+];
+
+/// The same in the spec of a pod, wherever that is.
+const GATED_IN_PODS: &[&str] = &[
+    // GenericWorkload
+    "/schedulingGroup",
+    // ClusterTrustBundleProjection, PodCertificateRequest
+    "/volumes/*/projected/sources/*/clusterTrustBundle",
+    "/volumes/*/projected/sources/*/podCertificate",
+    // ContainerStopSignals
+    "/containers/*/lifecycle?/stopSignal",
+    "/initContainers/*/lifecycle?/stopSignal",
+    "/ephemeralContainers/*/lifecycle?/stopSignal",
+];
+
+/// Where kinds have the spec of a pod.
+const PODS: &[(&str, &str, &str)] = &[
+    ("", "Pod", "/spec"),
+    ("", "PodTemplate", "/template/spec"),
+    ("", "ReplicationController", "/spec/template/spec"),
+    ("apps", "Deployment", "/spec/template/spec"),
+    ("apps", "ReplicaSet", "/spec/template/spec"),
+    ("apps", "DaemonSet", "/spec/template/spec"),
+    ("apps", "StatefulSet", "/spec/template/spec"),
+    ("batch", "Job", "/spec/template/spec"),
+    ("batch", "CronJob", "/spec/jobTemplate/spec/template/spec"),
 ];
 
 /// Removes what is not served from an object on its way in; `old` is what is stored.
 pub(crate) fn drop_fields(resource: &Resource, new: &mut Value, old: Option<&Value>) {
     let (group, kind) = (resource.gv.group, resource.kind);
-    let gated = GATED.iter().filter(|row| (row.0, row.1) == (group, kind));
-    for path in gated.flat_map(|row| row.2) {
-        if old.is_none_or(|old| old.pointer(path).is_none()) {
-            remove(new, path);
+    for row in GATED.iter().filter(|row| (row.0, row.1) == (group, kind)) {
+        drop_gated(row.2, new, old);
+    }
+    for row in PODS.iter().filter(|row| (row.0, row.1) == (group, kind)) {
+        let old = old.and_then(|old| old.pointer(row.2));
+        if let Some(spec) = new.pointer_mut(row.2) {
+            drop_gated(GATED_IN_PODS, spec, old);
         }
     }
     match (group, kind) {
@@ -40,11 +90,50 @@ pub(crate) fn drop_fields(resource: &Resource, new: &mut Value, old: Option<&Val
     }
 }
 
-fn remove(object: &mut Value, path: &str) {
-    if let Some((parent, field)) = path.rsplit_once('/')
-        && let Some(Value::Object(parent)) = object.pointer_mut(parent)
-    {
-        parent.remove(field);
+/// Removes fields that the stored object has nowhere.
+fn drop_gated(paths: &[&str], new: &mut Value, old: Option<&Value>) {
+    for path in paths {
+        let steps: Vec<&str> = path.split('/').skip(1).collect();
+        if !old.is_some_and(|old| has(old, &steps)) {
+            remove_at(new, &steps);
+        }
+    }
+}
+
+fn has(value: &Value, steps: &[&str]) -> bool {
+    match (steps, value) {
+        ([], value) => !value.is_null(),
+        (["*", rest @ ..], Value::Array(items)) => items.iter().any(|item| has(item, rest)),
+        (["*", rest @ ..], Value::Object(map)) => map.values().any(|item| has(item, rest)),
+        ([step, rest @ ..], Value::Object(map)) => {
+            let next = map.get(step.trim_end_matches('?'));
+            next.is_some_and(|next| has(next, rest))
+        }
+        _ => false,
+    }
+}
+
+fn remove_at(value: &mut Value, steps: &[&str]) {
+    match (steps, value) {
+        (["*", rest @ ..], Value::Array(items)) => {
+            items.iter_mut().for_each(|item| remove_at(item, rest));
+        }
+        (["*", rest @ ..], Value::Object(map)) => {
+            map.values_mut().for_each(|item| remove_at(item, rest));
+        }
+        ([last], Value::Object(map)) => _ = map.remove(*last),
+        ([step, rest @ ..], Value::Object(map)) => {
+            let name = step.trim_end_matches('?');
+            let Some(next) = map.get_mut(name).filter(|next| has(next, rest)) else {
+                return;
+            };
+            remove_at(next, rest);
+            let is_empty = next.as_object().is_some_and(Map::is_empty);
+            if step.ends_with('?') && is_empty {
+                map.remove(name);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -55,7 +144,7 @@ fn drop_topology(new: &mut Value, old: Option<&Value>) {
     }
     let endpoints = new.get_mut("endpoints").and_then(Value::as_array_mut);
     for endpoint in endpoints.into_iter().flatten() {
-        remove(endpoint, "/deprecatedTopology");
+        remove_at(endpoint, &["deprecatedTopology"]);
     }
 }
 
@@ -157,6 +246,33 @@ mod tests {
         let mut kept = sent.clone();
         drop_fields(leases, &mut kept, Some(&sent));
         assert_eq!(kept, sent);
+    }
+
+    #[test]
+    fn gated_fields_of_pods_go_wherever_the_pod_is() {
+        let container = json!({"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}});
+        let other = json!({"name": "d", "lifecycle": {"stopSignal": "SIGUSR1", "preStop": {"sleep": {"seconds": 1}}}});
+        let sources = json!([{"clusterTrustBundle": {"name": "a"}}, {"secret": {"name": "s"}}]);
+        let spec = json!({"schedulingGroup": {"podGroupName": "g"}, "containers": [container, other],
+            "volumes": [{"name": "v", "projected": {"sources": sources}}]});
+        let kept = json!({"containers": [{"name": "c"}, {"name": "d", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}],
+            "volumes": [{"name": "v", "projected": {"sources": [{}, {"secret": {"name": "s"}}]}}]});
+        for (group, kind, path) in PODS {
+            let mut all = crate::resources::all().iter();
+            let resource = all.find(|r| (r.gv.group, r.kind) == (*group, *kind));
+            let wrap = |spec: &Value| {
+                let steps = path.split('/').skip(1).collect::<Vec<_>>();
+                let outward = steps.iter().rev();
+                outward.fold(spec.clone(), |inner, step| json!({ *step: inner }))
+            };
+            let (sent, expected) = (wrap(&spec), wrap(&kept));
+            let mut new = sent.clone();
+            drop_fields(resource.expect(kind), &mut new, None);
+            assert_eq!(new, expected, "{kind}");
+            let mut same = sent.clone();
+            drop_fields(resource.expect(kind), &mut same, Some(&sent));
+            assert_eq!(same, sent, "{kind}");
+        }
     }
 
     #[test]

@@ -4,65 +4,32 @@
 //! which stand in one [`ROWS`] line each. All problems are reported at once, with the paths, reasons
 //! and words of upstream's `pkg/apis/*/validation`.
 
-pub mod admission;
-mod affinity;
+pub mod access;
 #[cfg(test)]
 mod any_object;
-pub mod autoscaling;
 #[cfg(test)]
 mod cases;
-pub mod certificates;
-pub mod config;
-mod container;
-mod container_env;
-mod container_mounts;
-mod cron_job;
-mod cron_schedule;
-pub mod devices;
-pub mod discovery;
-pub mod events;
-pub mod extension;
-pub mod flowcontrol;
-pub mod ingress;
-mod job;
-mod job_policies;
-mod job_status;
-pub mod lease;
+pub mod cluster;
+mod difference;
+pub mod extensions;
 pub mod metadata;
 pub mod names;
-pub mod namespace;
-pub mod networking;
-pub mod node;
+pub mod network;
 mod pem;
-mod pod;
-mod pod_annotations;
-mod pod_resize;
-mod pod_security;
-mod pod_spec;
-mod pod_status;
-mod pod_update;
-mod pod_windows;
-pub mod policy;
-mod probe;
-pub mod quota;
-pub mod rbac;
+mod pods;
 pub mod reading;
-mod resources;
-pub mod reviews;
 pub mod rules;
-pub mod scheduling;
-pub mod service;
 pub mod storage;
 mod values;
-mod volume;
-mod volume_legacy;
-mod volume_paths;
-mod volume_projected;
-pub mod volumes;
-pub mod webhooks;
-mod workload;
-mod workload_stateful;
-mod workload_status;
+pub mod workloads;
+
+use access::{certificates, flowcontrol, rbac, reviews};
+use cluster::{config, devices, events, lease, namespace, node, quota, scheduling};
+use extensions::{admission, extension, webhooks};
+use network::{discovery, ingress, networking, service};
+use pods::pod;
+use storage::{classes, volumes};
+use workloads::{autoscaling, cron_job, job, policy, workload, workload_stateful};
 
 use serde_json::Value;
 
@@ -229,38 +196,38 @@ const ROWS: &[Row] = &[
     (
         "storage.k8s.io/v1",
         "CSIDriver",
-        storage::csi_driver,
-        storage::csi_driver_update,
+        classes::csi_driver,
+        classes::csi_driver_update,
     ),
     (
         "storage.k8s.io/v1",
         "CSINode",
-        storage::csi_node,
-        storage::csi_node_update,
+        classes::csi_node,
+        classes::csi_node_update,
     ),
     (
         "storage.k8s.io/v1",
         "CSIStorageCapacity",
-        storage::capacity,
-        storage::capacity_update,
+        classes::capacity,
+        classes::capacity_update,
     ),
     (
         "storage.k8s.io/v1",
         "StorageClass",
-        storage::class,
-        storage::class_update,
+        classes::class,
+        classes::class_update,
     ),
     (
         "storage.k8s.io/v1",
         "VolumeAttachment",
-        storage::attachment,
-        storage::attachment_update,
+        classes::attachment,
+        classes::attachment_update,
     ),
     (
         "storage.k8s.io/v1",
         "VolumeAttributesClass",
-        storage::attributes_class,
-        storage::attributes_class_update,
+        classes::attributes_class,
+        classes::attributes_class_update,
     ),
     ("v1", "Binding", reviews::binding, never),
     (
@@ -416,7 +383,9 @@ pub fn create(resource: &Resource, object: &Value) -> Errors {
     if !resource.is_virtual {
         metadata::create(resource, object, &mut errors);
     }
-    if let Some((_, _, create, _)) = row(resource) {
+    if let Some(definition) = resource.ty.defined() {
+        definition.validate(object, &mut errors);
+    } else if let Some((_, _, create, _)) = row(resource) {
         create(object, &mut errors);
     }
     errors
@@ -428,7 +397,9 @@ pub fn update(resource: &Resource, new: &Value, old: &Value, subresource: &str) 
     metadata::update(resource, new, old, &mut errors);
     // Upstream checks the metadata for all kinds and once more for each, and tells both.
     errors.0.extend_from_within(..);
-    if let Some((_, _, _, update)) = row(resource) {
+    if let Some(definition) = resource.ty.defined() {
+        definition.validate_update(new, old, subresource, &mut errors);
+    } else if let Some((_, _, _, update)) = row(resource) {
         update(new, old, subresource, &mut errors);
     }
     errors
@@ -460,8 +431,8 @@ mod tests {
     #[test]
     fn every_row_names_a_served_kind() {
         for (gv, kind, _, _) in ROWS {
-            let is_it = |r: &&Resource| r.gv.to_string() == *gv && r.kind == *kind;
-            assert!(resources::all().iter().any(|r| is_it(&r)), "{gv} {kind}");
+            let is_it = |r: &Resource| r.gv.to_string() == *gv && r.kind == *kind;
+            assert!(resources::all().iter().any(|r| is_it(r)), "{gv} {kind}");
         }
     }
 

@@ -13,7 +13,10 @@ use crate::validation::reading::{at, deep, has, int, items, text};
 pub fn of(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<String> {
     match (resource.gv.group, resource.kind) {
         // Updates of pods are the work of programs, which nobody warns.
-        ("", "Pod") if old.is_none() => pod::of(new, ""),
+        ("", "Pod") if old.is_none() => {
+            let name = host_name(text(at(new, "metadata"), "name"), "the Pod's hostname");
+            name.into_iter().chain(pod::of(new, "")).collect()
+        }
         ("", "Service") => service(new),
         ("", "PersistentVolumeClaim") => claim(new),
         ("", "PersistentVolume") => volume(new),
@@ -23,8 +26,34 @@ pub fn of(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<String> 
         ("", "PodTemplate") => pod::of(at(new, "template"), "template."),
         ("discovery.k8s.io", "EndpointSlice") if old.is_none() => slice(new),
         ("networking.k8s.io", "Ingress") if old.is_none() => ingress(new),
+        ("apiregistration.k8s.io", "APIService") => api_service(new, old),
+        ("admissionregistration.k8s.io", _) if old.is_none() => reserved_name(new),
         _ => workload(resource, new, old),
     }
+}
+
+/// Names that files of an API server's own configuration have, once that is served.
+fn reserved_name(object: &Value) -> Vec<String> {
+    const SUFFIX: &str = ".static.k8s.io";
+    let is_reserved = text(at(object, "metadata"), "name").ends_with(SUFFIX);
+    let warning = is_reserved.then(|| format!(
+        "metadata.name: names ending with {SUFFIX:?} are reserved for static manifest-based configurations and cannot be managed via the API"
+    ));
+    warning.into_iter().collect()
+}
+
+/// What is accepted and has no effect is said: this server passes no requests on to servers of others.
+fn api_service(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let spec = at(new, "spec");
+    let told = old.is_some_and(|old| at(old, "spec") == spec);
+    if !has(spec, "service") || told {
+        return Vec::new();
+    }
+    vec![format!(
+        "spec.service: this server does not aggregate other API servers: nothing answers below /apis/{}/{}",
+        text(spec, "group"),
+        text(spec, "version")
+    )]
 }
 
 /// Workloads, where their pod template is, and whether their name becomes part of a host name.
@@ -47,7 +76,8 @@ fn workload(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<String
     };
     let mut warnings = Vec::new();
     if names_hosts && old.is_none() {
-        warnings.extend(host_name(text(at(new, "metadata"), "name")));
+        let name = text(at(new, "metadata"), "name");
+        warnings.extend(host_name(name, "Pod names and hostnames"));
     }
     let generation = |object: &Value| int(at(object, "metadata"), "generation");
     if old.is_none_or(|old| generation(old) != generation(new)) {
@@ -60,11 +90,11 @@ fn workload(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<String
     warnings
 }
 
-fn host_name(name: &str) -> Option<String> {
+fn host_name(name: &str, used: &str) -> Option<String> {
     let complaints = names::dns1123_label(name);
     (!complaints.is_empty()).then(|| {
         format!(
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; \
+            "metadata.name: this is used in {used}, which can result in surprising behavior; \
              a DNS label is recommended: [{}]",
             complaints.join(" ")
         )
@@ -252,6 +282,49 @@ mod tests {
     fn warnings(path: (&str, &str), new: Value, old: Option<Value>) -> Vec<String> {
         let resource = find(path.0, "v1", path.1).expect("exists");
         of(resource, &new, old.as_ref())
+    }
+
+    #[test]
+    fn a_pod_whose_name_is_no_host_name_is_warned_of() {
+        let pods = ("", "pods");
+        assert!(warnings(pods, json!({"metadata": {"name": "a"}, "spec": {}}), None).is_empty());
+        let long = json!({"metadata": {"name": "a".repeat(64)}, "spec": {}});
+        assert_eq!(
+            warnings(pods, long.clone(), None),
+            [
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; \
+              a DNS label is recommended: [must be no more than 63 characters]"
+            ]
+        );
+        assert!(warnings(pods, long.clone(), Some(long)).is_empty());
+    }
+
+    #[test]
+    fn an_api_service_of_another_server_is_said_to_have_no_effect() {
+        let services = ("apiregistration.k8s.io", "apiservices");
+        let local = json!({"spec": {"group": "a.b", "version": "v1"}});
+        assert!(warnings(services, local, None).is_empty());
+        let remote = json!({"spec": {"group": "a.b", "version": "v1", "service": {"name": "x"}}});
+        let found = warnings(services, remote.clone(), None);
+        assert!(found[0].contains("/apis/a.b/v1"), "{found:?}");
+        assert!(warnings(services, remote.clone(), Some(remote)).is_empty());
+    }
+
+    #[test]
+    fn names_of_the_servers_own_files_are_reserved() {
+        let policies = (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies",
+        );
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        assert!(warnings(policies, named("a.k8s.io"), None).is_empty());
+        let found = warnings(policies, named("a.static.k8s.io"), None);
+        assert!(
+            found[0]
+                .starts_with("metadata.name: names ending with \".static.k8s.io\" are reserved"),
+            "{found:?}"
+        );
+        assert!(warnings(policies, named("a.static.k8s.io"), Some(json!({}))).is_empty());
     }
 
     #[test]

@@ -154,6 +154,10 @@ spec:
           containers: [{name: report, image: "report:1"}]
 "#;
 
+fn built_in(resource: &kinds::resources::Resource) -> objects::schema::TypeRef {
+    resource.ty.built_in().expect("a type of the table")
+}
+
 fn decoded(manifest: &str) -> (&'static kinds::resources::Resource, Value) {
     let value = objects::yaml::parse(manifest.as_bytes())
         .expect("good YAML")
@@ -162,10 +166,11 @@ fn decoded(manifest: &str) -> (&'static kinds::resources::Resource, Value) {
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let resource = kinds::resources::find_kind(group, version, &kind).expect("a served kind");
-    let normalized = objects::normalize::normalize(resource.ty, value).expect("a good object");
+    let normalized =
+        objects::normalize::normalize(built_in(resource), value).expect("a good object");
     assert_eq!(normalized.unknown, Vec::<String>::new());
     let mut object = normalized.value;
-    kinds::defaults::apply(resource.ty, &mut object);
+    kinds::defaults::apply(built_in(resource), &mut object);
     (resource, object)
 }
 
@@ -186,7 +191,8 @@ fn good_manifests_have_no_errors() {
 fn defaults_keep_the_normal_form() {
     for manifest in [DEPLOYMENT, POD, STATEFUL_SET, DAEMON_SET, JOB, CRON_JOB] {
         let (resource, object) = decoded(manifest);
-        let again = objects::normalize::normalize(resource.ty, object.clone()).expect("still good");
+        let again =
+            objects::normalize::normalize(built_in(resource), object.clone()).expect("still good");
         assert_eq!(again.value, object, "{}", resource.kind);
     }
 }

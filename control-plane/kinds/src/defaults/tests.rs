@@ -277,7 +277,7 @@ fn probes_volumes_and_references() {
 }
 
 #[test]
-fn services() {
+fn services_get_their_defaults() {
     let service = |spec: Value| {
         let object = json!({"metadata": {}, "spec": spec, "status": {"loadBalancer": {}}});
         defaulted("core.v1.Service", object)["spec"].clone()
@@ -309,7 +309,7 @@ fn services() {
 }
 
 #[test]
-fn small_objects() {
+fn small_objects_get_their_defaults() {
     let cases = [
         (
             "core.v1.Secret",
@@ -405,7 +405,7 @@ fn small_objects() {
 }
 
 #[test]
-fn autoscalers() {
+fn autoscalers_get_their_defaults() {
     let v2 = |spec: Value| {
         defaulted(
             "autoscaling.v2.HorizontalPodAutoscaler",

@@ -1,24 +1,18 @@
 //! Short ways to write columns.
 
+use std::borrow::Cow;
+
 use super::Column;
 
 /// The object's name, first in most tables.
-pub(super) const NAME: Column = Column {
-    name: "Name",
-    ty: "string",
-    format: "name",
-    description: "The object's name.",
-    priority: 0,
-};
+pub(super) const NAME: Column = name("Name", "The object's name.", 0);
 
 /// Time since the object was created.
 pub(super) const AGE: Column = text("Age", "Time since the object was created.");
 
 /// When the object was created; the only cell that is a time and not an age.
-pub(super) const CREATED_AT: Column = Column {
-    ty: "date",
-    ..text("Created At", "When the object was created.")
-};
+pub(super) const CREATED_AT: Column =
+    column("date", 0, "Created At", "When the object was created.");
 
 /// Names in a pod template.
 pub(super) const CONTAINERS: Column = wide("Containers", "Names of the template's containers.");
@@ -32,35 +26,46 @@ pub(super) const SELECTOR: Column =
 
 /// A column of text.
 pub(super) const fn text(name: &'static str, description: &'static str) -> Column {
-    Column {
-        name,
-        ty: "string",
-        format: "",
-        description,
-        priority: 0,
-    }
+    column("string", 0, name, description)
 }
 
 /// A column of text for wide output only.
 pub(super) const fn wide(name: &'static str, description: &'static str) -> Column {
-    Column {
-        priority: 1,
-        ..text(name, description)
-    }
+    column("string", 1, name, description)
 }
 
 /// A column of whole numbers.
 pub(super) const fn integer(name: &'static str, description: &'static str) -> Column {
-    Column {
-        ty: "integer",
-        ..text(name, description)
-    }
+    column("integer", 0, name, description)
 }
 
 /// A column of truth values.
 pub(super) const fn boolean(name: &'static str, description: &'static str) -> Column {
+    column("boolean", 0, name, description)
+}
+
+/// A column of names of objects.
+pub(super) const fn name(name: &'static str, description: &'static str, priority: i32) -> Column {
     Column {
-        ty: "boolean",
-        ..text(name, description)
+        name: Cow::Borrowed(name),
+        ty: Cow::Borrowed("string"),
+        format: Cow::Borrowed("name"),
+        description: Cow::Borrowed(description),
+        priority,
+    }
+}
+
+const fn column(
+    ty: &'static str,
+    priority: i32,
+    name: &'static str,
+    description: &'static str,
+) -> Column {
+    Column {
+        name: Cow::Borrowed(name),
+        ty: Cow::Borrowed(ty),
+        format: Cow::Borrowed(""),
+        description: Cow::Borrowed(description),
+        priority,
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::column::{AGE, NAME, text, wide};
+use super::column::{self, AGE, NAME, text, wide};
 use super::row::{self, Row, is_set, joined};
 use super::{Column, Printer};
 use crate::convert::core_event;
@@ -80,10 +80,7 @@ const EVENT: [Column; 10] = [
     text("Message", "What happened."),
     wide("First Seen", "Time since the event first happened."),
     wide("Count", "How often it happened."),
-    Column {
-        priority: 1,
-        ..NAME
-    },
+    column::name("Name", "The object's name.", 1),
 ];
 
 fn event(row: &Row<'_>) -> Vec<Value> {

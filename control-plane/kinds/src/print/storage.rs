@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::column::{AGE, NAME, boolean, integer, text, wide};
+use super::column::{self, AGE, NAME, boolean, integer, text, wide};
 use super::row::{self, Row, is_set, joined};
 use super::{Column, Printer};
 
@@ -200,10 +200,7 @@ fn attributes_class(row: &Row<'_>) -> Vec<Value> {
 
 const ATTACHMENT: [Column; 6] = [
     NAME,
-    Column {
-        format: "name",
-        ..text("Attacher", "Driver that attaches the volume.")
-    },
+    column::name("Attacher", "Driver that attaches the volume.", 0),
     text("PV", "Volume to attach."),
     text("Node", "Node to attach the volume to."),
     boolean("Attached", "Whether the volume is attached."),

@@ -59,9 +59,9 @@ fn every_printer_names_a_kind_that_is_served() {
 
 #[test]
 fn columns_are_described_and_typed() {
-    for column in resources::all().iter().flat_map(columns) {
+    for column in resources::all().iter().flat_map(|r| columns(r)) {
         assert!(
-            ["string", "integer", "boolean", "date"].contains(&column.ty),
+            ["string", "integer", "boolean", "date"].contains(&&*column.ty),
             "{column:?}"
         );
         assert!(
@@ -70,7 +70,10 @@ fn columns_are_described_and_typed() {
         );
     }
     let pod = resources::find("", "v1", "pods").unwrap();
-    let headings: Vec<(&str, i32)> = columns(pod).iter().map(|c| (c.name, c.priority)).collect();
+    let headings: Vec<(&str, i32)> = columns(pod)
+        .iter()
+        .map(|c| (&*c.name, c.priority))
+        .collect();
     assert_eq!(
         headings[..6],
         [
@@ -87,7 +90,7 @@ fn columns_are_described_and_typed() {
 #[test]
 fn a_kind_without_a_printer_shows_when_it_was_created() {
     let roles = resources::find("rbac.authorization.k8s.io", "v1", "roles").unwrap();
-    let shown: Vec<(&str, &str)> = columns(roles).iter().map(|c| (c.name, c.ty)).collect();
+    let shown: Vec<(&str, &str)> = columns(roles).iter().map(|c| (&*c.name, &*c.ty)).collect();
     assert_eq!(shown, [("Name", "string"), ("Created At", "date")]);
     check(
         "rbac.authorization.k8s.io",

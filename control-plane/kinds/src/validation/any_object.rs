@@ -16,11 +16,12 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 800),
     ) {
         let resource = kind.get(resources::all());
+        let ty = resource.ty.built_in().unwrap();
         let mut choices = bytes.into_iter();
         let [new, old] = [(), ()].map(|()| {
-            let object = generated(resource.ty, 8, &mut choices);
-            let mut object = objects::normalize::normalize(resource.ty, object).unwrap().value;
-            defaults::apply(resource.ty, &mut object);
+            let object = generated(ty, 8, &mut choices);
+            let mut object = objects::normalize::normalize(ty, object).unwrap().value;
+            defaults::apply(ty, &mut object);
             object
         });
         let at_first = super::create(resource, &new);

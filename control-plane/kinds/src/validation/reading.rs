@@ -4,6 +4,18 @@ use serde_json::Value;
 
 static ABSENT: Value = Value::Null;
 
+/// Whether each of these was there before, looking at each once.
+pub fn repeated<K: std::hash::Hash + Eq>(keys: impl IntoIterator<Item = K>) -> Vec<bool> {
+    let mut seen = std::collections::HashSet::new();
+    let keys = keys.into_iter();
+    keys.map(|key| !seen.insert(key)).collect()
+}
+
+/// Whether each of these objects has a text in this field that one before it has, too.
+pub fn same_text(list: &[Value], name: &str) -> Vec<bool> {
+    repeated(list.iter().map(|item| text(item, name)))
+}
+
 /// The field, or null.
 pub fn at<'v>(object: &'v Value, name: &str) -> &'v Value {
     object.get(name).unwrap_or(&ABSENT)

@@ -153,11 +153,11 @@ pub(super) fn found(check: impl FnOnce(&mut Errors)) -> Errors {
 mod tests {
     use serde_json::json;
 
-    use super::super::cases::told;
     use super::*;
+    use crate::validation::cases::told;
 
     #[test]
-    fn counts_and_percentages() {
+    fn a_value_is_a_count_or_a_percentage() {
         let root = Path::root("f");
         let check = |value: Value| {
             told(|e| {

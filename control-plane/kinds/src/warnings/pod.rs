@@ -1,6 +1,6 @@
 //! Warnings about pods and pod templates (`pkg/api/pod/warnings.go`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use kube_kit::quantity::Quantity;
 use serde_json::Value;
@@ -322,6 +322,9 @@ fn hidden_variables(container: &Value, path: &str, warnings: &mut Vec<String>) {
     }
 }
 
+/// A port is compared with so many of its twins; nobody reads more warnings.
+const MOST_COMPARED: usize = 20;
+
 fn ports(spec: &Value, place: &str, warnings: &mut Vec<String>) {
     let mut all: Vec<(&Value, String)> = Vec::new();
     for (container, path) in containers(spec, place) {
@@ -329,21 +332,27 @@ fn ports(spec: &Value, place: &str, warnings: &mut Vec<String>) {
             all.push((port, format!("{path}.ports[{index}]")));
         }
     }
-    for (index, (port, path)) in all.iter().enumerate() {
-        for (other, other_path) in &all[..index] {
+    let mut earlier: HashMap<(i64, &str), Vec<&(&Value, String)>> = HashMap::new();
+    for one @ (port, path) in &all {
+        let key = (int(port, "containerPort"), text(port, "protocol"));
+        let same = earlier.entry(key).or_default();
+        for (other, other_path) in same.iter().take(MOST_COMPARED) {
             if let Some(relation) = port_relation(port, other) {
                 warnings.push(format!(
                     "{path}: {relation} port definition with {other_path}"
                 ));
             }
         }
+        same.push(one);
     }
-    for (index, (port, path)) in all.iter().enumerate() {
+    let mut named: HashMap<&str, &str> = HashMap::new();
+    for (port, path) in &all {
         let name = text(port, "name");
-        let first = all[..index]
-            .iter()
-            .find(|(other, _)| text(other, "name") == name);
-        if let Some((_, first)) = first.filter(|_| !name.is_empty()) {
+        if name.is_empty() {
+            continue;
+        }
+        let first = *named.entry(name).or_insert(path);
+        if first != path {
             warnings.push(format!(
                 "{path}: duplicate port name {name:?} with {first}, services and probes that select ports by name will use {first}"
             ));
@@ -351,11 +360,8 @@ fn ports(spec: &Value, place: &str, warnings: &mut Vec<String>) {
     }
 }
 
+// How two definitions of the same port relate.
 fn port_relation(port: &Value, other: &Value) -> Option<&'static str> {
-    let key = |p: &Value| (int(p, "containerPort"), text(p, "protocol").to_owned());
-    if key(port) != key(other) {
-        return None;
-    }
     let (host_port, other_host_port) = (int(port, "hostPort"), int(other, "hostPort"));
     let (ip, other_ip) = (text(port, "hostIP"), text(other, "hostIP"));
     if ip == other_ip && host_port == other_host_port {

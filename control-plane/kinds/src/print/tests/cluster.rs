@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::check;
 
 #[test]
-fn configuration() {
+fn configuration_has_upstreams_columns() {
     check(
         "",
         "Namespace",
@@ -59,7 +59,7 @@ fn configuration() {
 }
 
 #[test]
-fn events() {
+fn events_have_upstreams_columns() {
     let event = json!({"involvedObject": {"kind": "Pod", "name": "web", "fieldPath": "spec.containers{web}"},
         "type": "Warning", "reason": "BackOff", "message": " Back-off restarting \n", "count": 3,
         "firstTimestamp": "2026-01-01T00:01:00Z", "lastTimestamp": "2026-01-01T00:04:50Z",
@@ -104,7 +104,7 @@ fn events() {
 }
 
 #[test]
-fn nodes() {
+fn nodes_have_upstreams_columns() {
     check(
         "",
         "Node",
@@ -165,7 +165,7 @@ fn nodes() {
 }
 
 #[test]
-fn cluster_objects() {
+fn cluster_objects_have_upstreams_columns() {
     check(
         "",
         "ComponentStatus",
@@ -235,7 +235,7 @@ fn cluster_objects() {
 }
 
 #[test]
-fn signing_requests() {
+fn signing_requests_have_upstreams_columns() {
     let request = |status: Value, expected: &str| {
         check(
             "certificates.k8s.io",
@@ -267,7 +267,7 @@ fn signing_requests() {
 }
 
 #[test]
-fn admission() {
+fn admission_objects_have_upstreams_columns() {
     const GROUP: &str = "admissionregistration.k8s.io";
     for kind in [
         "MutatingWebhookConfiguration",

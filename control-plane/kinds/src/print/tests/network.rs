@@ -6,7 +6,7 @@ use super::check;
 use super::workloads::{SELECTOR, selector};
 
 #[test]
-fn services() {
+fn services_have_upstreams_columns() {
     let service = |spec: Value, status: Value, expected: Value| {
         check(
             "",
@@ -134,7 +134,7 @@ fn endpoints_show_three() {
 }
 
 #[test]
-fn ingresses() {
+fn ingresses_have_upstreams_columns() {
     let ingress = |hosts: &[&str], expected: &str| {
         let rules: Vec<Value> = hosts.iter().map(|host| json!({"host": host})).collect();
         check(

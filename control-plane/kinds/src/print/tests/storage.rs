@@ -5,7 +5,7 @@ use serde_json::json;
 use super::check;
 
 #[test]
-fn volumes() {
+fn volumes_have_upstreams_columns() {
     check(
         "",
         "PersistentVolume",
@@ -64,7 +64,7 @@ fn volumes() {
 }
 
 #[test]
-fn storage() {
+fn storage_objects_have_upstreams_columns() {
     const GROUP: &str = "storage.k8s.io";
     check(
         GROUP,

@@ -18,7 +18,7 @@ pub(super) fn selector() -> Value {
 pub(super) const SELECTOR: &str = "app=web,tier in (a,b)";
 
 #[test]
-fn workloads() {
+fn workloads_have_upstreams_columns() {
     check(
         "apps",
         "Deployment",
@@ -121,7 +121,7 @@ fn revisions_name_their_controller() {
 }
 
 #[test]
-fn jobs() {
+fn jobs_have_upstreams_columns() {
     let job = |spec: Value, status: Value, expected: [&str; 3]| {
         let [state, completions, duration] = expected;
         check(
