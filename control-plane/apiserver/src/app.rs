@@ -2,7 +2,9 @@
 //!
 //! The stages stand in upstream's order: who asks, may they, is there room, what is asked, answer.
 
-use std::collections::HashMap;
+mod response;
+
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,83 +14,103 @@ use access::User;
 use bytes::Bytes;
 use fairness::{Class, Gate, Seat};
 use futures::FutureExt as _;
-use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, EXPECT, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use kinds::resources::{self, Resource};
+use hyper::upgrade::OnUpgrade;
+use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::admission::Warnings;
-use crate::asked::Asked;
-use crate::bodies::Bodies;
-use crate::body::Body;
-use crate::discovery::Discovery;
-use crate::identity::Peer;
+use crate::api::Api;
+use crate::auditing::{Auditor, Record, Trail};
+use crate::call::{Call, Reply};
+use crate::connection::budget::Budget;
+use crate::connection::request_body::{self, Bodies, RequestBody};
+use crate::connection::response_body::Body;
+use crate::connection::sending::Answer;
+use crate::connection::websocket;
+use crate::door::asked::Asked;
+use crate::door::authorization::Authorizer;
+use crate::door::identity::Peer;
+use crate::door::impersonation;
+use crate::door::request::{self, Query};
+use crate::door::seats;
 use crate::metrics::{Metrics, RequestLabels};
-use crate::negotiate::{self, Accepted};
-use crate::proxy::{self, Luggage};
-use crate::request::{self, Query};
-use crate::rest::{Api, Call, Reply, deprecation};
+use crate::outward::proxy::{self, Luggage};
+use crate::reading::negotiate;
 use crate::settings::Access;
 use crate::status::{ApiError, Result};
-use crate::turns::{self, LARGE_BODY};
-use crate::{impersonation, view};
+use crate::writing::admission::Warnings;
+use crate::writing::rest::deprecation;
+
+use response::{accepts_gzip, error_response, response, warn};
+pub(crate) use response::{not_found_page, text_page};
 
 /// Upstream's limits: time for a request, requests at once (400 that read and 200 that write).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 pub(crate) const SEATS: u32 = 600;
-/// Large bodies that are decoded at once, in units of [`LARGE_BODY`]: memory has its own bound, which
-/// holds for those too whom fairness exempts.
-const LARGE_BODIES: usize = 200;
+/// Bodies of this size and more are worked on aside, so many at once: what they become in memory has its own bound,
+/// which holds for those too whom fairness exempts.
+const HEAVY_BODY: usize = 64 * 1024;
+const HEAVY_BODIES: usize = 4;
 /// How long a request waits for its turn (upstream: a quarter of the request timeout).
 const QUEUE_WAIT: Duration = Duration::from_secs(15);
+
+/// What answers that have not been read yet may keep in memory together.
+const ANSWERS: usize = 256 << 20;
+const UNREAD: &str = "too much of earlier answers has not been read yet";
 
 /// What answers requests.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) api: Arc<Api>,
-    pub(crate) discovery: Discovery,
     pub(crate) metrics: Metrics,
     pub(crate) access: Access,
     /// Where clients reach this server.
     pub(crate) advertise: std::net::SocketAddr,
     pub(crate) ready: tokio::sync::watch::Receiver<bool>,
     bodies: Bodies,
+    /// What answers keep in memory until they have been read.
+    answers: Arc<Budget>,
     pub(crate) gate: Arc<Gate>,
-    large: Semaphore,
-    resources: HashMap<(&'static str, &'static str, &'static str), &'static Resource>,
+    /// Who records requests, if anybody does.
+    pub(crate) auditor: Option<Arc<Auditor>>,
+    heavy: Arc<Semaphore>,
 }
 
 impl App {
     /// An application over an API.
     pub(crate) fn new(
         api: Arc<Api>,
-        discovery: Discovery,
+        measured: &[fn(&mut Registry)],
         access: Access,
         advertise: std::net::SocketAddr,
         gate: Arc<Gate>,
+        auditor: Option<Arc<Auditor>>,
         ready: tokio::sync::watch::Receiver<bool>,
     ) -> App {
         let dials = &api.outbound.egress.dials;
         App {
-            metrics: Metrics::default().publish(|registry| dials.register(registry)),
+            metrics: Metrics::default().publish(|registry| {
+                dials.register(registry);
+                match &auditor {
+                    Some(auditor) => auditor.register(registry),
+                    None => audit::register_nothing(registry),
+                }
+                api.meters.register(registry);
+                measured.iter().for_each(|register| register(registry));
+            }),
             api,
-            discovery,
             access,
             advertise,
             ready,
             bodies: Bodies::default(),
+            answers: Budget::new(ANSWERS),
             gate,
-            large: Semaphore::new(LARGE_BODIES),
-            resources: resources::all()
-                .iter()
-                .map(|r| ((r.gv.group, r.gv.version, r.plural), r))
-                .collect(),
+            auditor,
+            heavy: Arc::new(Semaphore::new(HEAVY_BODIES)),
         }
     }
 
@@ -97,12 +119,18 @@ impl App {
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,
-    ) -> Result<Response<Body>, Infallible> {
+    ) -> Result<Response<Answer>, Infallible> {
         let gzip = accepts_gzip(request.headers());
-        let caught = AssertUnwindSafe(self.route(request, &peer))
+        let waits = request.headers().contains_key(EXPECT);
+        let record = Record::of(request.headers());
+        let (request, rest) = RequestBody::of(request);
+        let caught = AssertUnwindSafe(self.route(request, &peer, &record))
             .catch_unwind()
             .await;
         let mut response = caught.unwrap_or_else(|_| {
+            if let Some(trail) = record.trail() {
+                trail.panicked();
+            }
             let error = ApiError::internal("a bug in the server; its log says more");
             error_response(&error, &HeaderMap::new(), None)
         });
@@ -116,45 +144,87 @@ impl App {
                 .append(VARY, HeaderValue::from_static("Accept-Encoding"));
             response = response.map(Body::gzip);
         }
-        let audit_id = uuid::Uuid::new_v4().to_string();
-        if let Ok(value) = HeaderValue::from_str(&audit_id) {
+        if let Ok(value) = HeaderValue::from_str(&record.id) {
             response.headers_mut().insert("audit-id", value);
         }
         let headers = response.headers_mut();
+        if let Some(rest) = rest
+            && !rest.is_gone(waits).await
+        {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        Ok(response)
+        Ok(response.map(Answer::new))
     }
 
     // Upstream's filters in their order: authentication, impersonation, authorization, a turn.
     async fn route(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         peer: &Peer,
+        record: &Record,
     ) -> Response<Body> {
         let path = request.uri().path().to_owned();
-        if let Err(error) = crate::deadline::check(request.uri()) {
+        // `GET x:1` and `OPTIONS *` have none.
+        if !path.starts_with('/') {
+            let error = ApiError::bad_request("the request names no path");
+            return error_response(&error, request.headers(), None);
+        }
+        if let Err(error) = crate::door::deadline::check(request.uri()) {
             return error_response(&error, request.headers(), None);
         }
         let query = Query::parse(request.uri().query());
         let parsed = request::parse_path(&path);
         let asked = Asked::of(request.method(), &path, parsed.as_ref(), &query);
-        let (user, warning) = match self.identify(&asked, &path, &mut request, peer).await {
+        let (user, warning) = match self
+            .identify(&asked, &path, &mut request, peer, record)
+            .await
+        {
             Ok(found) => found,
-            Err(error) => return error_response(&error, request.headers(), query.get("pretty")),
+            Err(error) => {
+                let refusal = error_response(&error, request.headers(), query.get("pretty"));
+                return recorded(record, refusal);
+            }
         };
         let class = self.gate.classify(&asked.attributes(&user));
-        let mut response = match parsed {
-            Some(parsed) => {
-                self.resource(request, peer, parsed, query, user, &class)
-                    .await
+        let caller = caller(&user, peer);
+        if !self.answers.has_room(&caller) {
+            let error = ApiError::too_many_requests(UNREAD, 1);
+            let refusal = error_response(&error, request.headers(), query.get("pretty"));
+            return recorded(record, refusal);
+        }
+        let remote = self.api.aggregator.of_path(&path);
+        let mut response = match (remote, parsed) {
+            (Some(remote), _) => {
+                // As long as it takes: watches and upgrades pass. A seat is for the beginning only.
+                match self.turn(&class, 1).await {
+                    Ok(_seat) => {
+                        let client = peer.address.ip();
+                        proxy::aggregated::pass(&self.api, &remote, request, client, &user).await
+                    }
+                    Err(error) => error_response(&error, request.headers(), query.get("pretty")),
+                }
             }
-            None => self.other(&request, &path, &query, &class).await,
+            (None, Some(parsed)) => {
+                let trail = record.trail().cloned();
+                self.resource(
+                    request,
+                    peer,
+                    parsed,
+                    query,
+                    (Arc::clone(&user), trail),
+                    &class,
+                )
+                .await
+            }
+            (None, None) => self.other(&request, &path, &query, &class).await,
         };
-        turns::mark(response.headers_mut(), &class);
+        response = recorded(record, response);
+        seats::mark(response.headers_mut(), &class);
         warn(response.headers_mut(), warning.as_slice());
-        response
+        response.map(|body| body.charged(|bytes| self.answers.charge(&caller, bytes)))
     }
 
     /// Who asks, if they may, and what to tell them about their credentials.
@@ -162,12 +232,30 @@ impl App {
         &self,
         asked: &Asked<'_>,
         path: &str,
-        request: &mut Request<Incoming>,
+        request: &mut Request<RequestBody>,
         peer: &Peer,
+        record: &Record,
     ) -> Result<(Arc<User>, Option<String>)> {
         let (cache, headers) = (&self.api.cache, request.headers_mut());
-        let found = self.api.authenticator.identify(cache, path, headers, peer);
-        let found = found.await?;
+        let (by, now) = (&self.api.authenticator, self.api.clock.now());
+        let found = by.identify(cache, path, headers, peer, now).await;
+        let found = match (found, &self.auditor) {
+            (Ok(found), None) => found,
+            (Ok(found), Some(auditor)) => {
+                let asked = asked.attributes(&found.user);
+                auditor.begin(record, request, &asked, peer)?;
+                found
+            }
+            (Err(error), auditor) => {
+                let nobody = User::default();
+                let asked = asked.attributes(&nobody);
+                let auditor = auditor
+                    .iter()
+                    .filter(|_| error.code == StatusCode::UNAUTHORIZED);
+                auditor.for_each(|auditor| auditor.unknown(record, request, &asked, peer));
+                return Err(error);
+            }
+        };
         if let Some(left) = found.certificate_left {
             self.metrics.client_certificate(left);
         }
@@ -176,19 +264,34 @@ impl App {
             tokio::spawn(async move { api.note_use(&used).await });
         }
         let user = found.user;
+        if user.name != User::ANONYMOUS {
+            peer.guest.is_user(&user.name);
+        }
         let authorizer = &self.api.authorizer;
         let user = match impersonation::take(request.headers_mut())? {
             None => user,
-            Some(wanted) => impersonation::become_user(authorizer, asked, &user, &wanted)?,
+            Some(wanted) => {
+                let user = impersonation::become_user(authorizer, asked, &user, &wanted)?;
+                record.trail().inspect(|trail| trail.impersonates(&user));
+                user
+            }
         };
-        authorizer.check(&asked.attributes(&user))?;
+        let attributes = asked.attributes(&user);
+        match record.trail() {
+            None => authorizer.check(&attributes)?,
+            Some(trail) => {
+                let verdict = authorizer.decide(&attributes);
+                trail.authorized(&verdict);
+                Authorizer::allowed(verdict, &attributes)?;
+            }
+        }
         Ok((user, found.warning))
     }
 
     /// What is not a resource.
     async fn other(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<RequestBody>,
         path: &str,
         query: &Query,
         class: &Class,
@@ -215,21 +318,17 @@ impl App {
 
     async fn resource(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         peer: &Peer,
         path: request::ResourcePath,
         query: Query,
-        user: Arc<User>,
+        (user, trail): (Arc<User>, Option<Arc<Trail>>),
         class: &Class,
     ) -> Response<Body> {
-        let key = (
-            path.group.as_str(),
-            path.version.as_str(),
-            path.resource.as_str(),
-        );
-        let Some(resource) = self.resources.get(&key).copied() else {
-            let known = resources::all().iter().any(|r| r.gv.group == path.group);
-            return match known {
+        let live = self.api.registry.live();
+        let found = live.find(&path.group, &path.version, &path.resource);
+        let Some(resource) = found else {
+            return match live.has_group(&path.group) {
                 true => error_response(&ApiError::no_such_path(), request.headers(), None),
                 false => not_found_page(),
             };
@@ -237,7 +336,7 @@ impl App {
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
         let mut call = Call {
-            resource,
+            resource: Arc::clone(&resource),
             path,
             method: parts.method,
             query,
@@ -245,10 +344,11 @@ impl App {
             body: Bytes::new(),
             user,
             warnings: Warnings::default(),
+            trail,
         };
         let labels = labels(&call);
         let started = Instant::now();
-        let outcome = if proxy::travels(resource, call.path.subresource.as_deref()) {
+        let outcome = if proxy::travels(&resource, call.path.subresource.as_deref()) {
             // As long as it takes, and without a seat: upstream's long-running requests have none.
             let luggage = Luggage {
                 uri: parts.uri,
@@ -258,13 +358,14 @@ impl App {
             };
             self.api.travel(&call, luggage).await
         } else if call.is_watch() {
-            self.watch(&call, class).await.map(response)
+            let watch = self.watch(&call, class).await;
+            watch.and_then(|watch| self.watch_response(&call, watch, upgrade))
         } else {
             let limit = match call.verb() {
                 "create" | "update" | "patch" | "delete" => WRITE_TIMEOUT,
                 _ => REQUEST_TIMEOUT,
             };
-            let reply = match crate::deadline::asked(&call.query).ok().flatten() {
+            let reply = match crate::door::deadline::asked(&call.query).ok().flatten() {
                 Some(asked) => self.detached(&call, body, class, limit, asked).await,
                 None => in_time(limit, self.answer(&mut call, body, class)).await,
             };
@@ -281,7 +382,8 @@ impl App {
             Err(error) => error_response(&error, &call.headers, call.query.get("pretty")),
         };
         warn(answer.headers_mut(), &call.warnings.take());
-        if let Some(text) = deprecation(resource) {
+        if let Some(text) = deprecation(&resource) {
+            call.annotate("k8s.io/deprecated", "true");
             warn(answer.headers_mut(), &[text.to_owned()]);
         }
         answer
@@ -292,7 +394,7 @@ impl App {
     async fn detached(
         self: &Arc<Self>,
         call: &Call,
-        body: Incoming,
+        body: RequestBody,
         class: &Class,
         limit: Duration,
         asked: Duration,
@@ -304,16 +406,22 @@ impl App {
         in_time(asked.min(limit), work).await
     }
 
-    async fn answer(&self, call: &mut Call, body: Incoming, class: &Class) -> Result<Reply> {
-        let _buffered = self.bodies.read(body, &mut call.body).await?;
-        let units = u32::try_from(call.body.len() / LARGE_BODY).unwrap_or(u32::MAX);
-        let Ok(_memory) = self.large.acquire_many(units).await else {
-            return Err(ApiError::unavailable("the server is stopping"));
-        };
-        let collection = self.api.cache.collection(call.resource);
-        let seats = turns::seats(call, collection.map(|c| &**c));
+    async fn answer(
+        self: &Arc<Self>,
+        call: &mut Call,
+        body: RequestBody,
+        class: &Class,
+    ) -> Result<Reply> {
+        let len = request_body::declared(&body)?;
+        let collection = self.api.cache.collection(&call.resource);
+        let seats = seats::seats(call, len, collection.as_deref());
         let seat = self.turn(class, seats).await?;
-        if seats > 1 {
+        let mut memory = self.bodies.reserve(len).await?;
+        call.body = request_body::read(body, len, &mut memory).await?;
+        if let Some(trail) = &call.trail {
+            trail.sent(call);
+        }
+        if call.verb() == "list" && seats > 1 {
             // Long work without a pause: whoever is waiting for this thread goes first, among them those who
             // have yet to ask for a seat. Otherwise a crowd would be served in the order it came, and never queue.
             tokio::task::yield_now().await;
@@ -322,13 +430,33 @@ impl App {
             .metrics
             .inflight(!matches!(call.method, Method::GET | Method::HEAD));
         gauge.inc();
-        let outcome = self.api.call(call).await;
+        let outcome = match call.body.len() < HEAVY_BODY {
+            true => self.api.call(call).await.map(|reply| (reply, seat)),
+            false => self.aside(call, seat).await,
+        };
         gauge.dec();
-        let mut reply = outcome?;
+        let (mut reply, seat) = outcome?;
         if let Body::Chunks(_) = reply.body {
-            reply.body = reply.body.holding(turns::while_sending(seat));
+            let sending = seats::while_sending(seat);
+            reply.body = reply.body.telling(move || sending.goes_on());
         }
         Ok(reply)
+    }
+
+    // A large body is long work, on a thread that serves nobody else. Whoever waits for it may stop waiting; the work
+    // goes on to its own end, with its seat and its place.
+    async fn aside(self: &Arc<Self>, call: &Call, seat: Seat) -> Result<(Reply, Seat)> {
+        let place = Arc::clone(&self.heavy).acquire_owned().await;
+        let place = place.map_err(|_| ApiError::unavailable("the server is stopping"))?;
+        let (app, call) = (Arc::clone(self), call.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let work = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            runtime.block_on(async { (app.api.call(&call).await, seat) })
+        });
+        let bug = |_| ApiError::internal("a bug in the server; its log says more");
+        let (outcome, seat) = work.await.map_err(bug)?;
+        Ok((outcome?, seat))
     }
 
     // A watch needs a turn to begin; from then on it costs by what happens, not by being there.
@@ -344,6 +472,44 @@ impl App {
             })));
         }
         Ok(reply)
+    }
+}
+
+// The answer, as it is recorded.
+fn recorded(record: &Record, response: Response<Body>) -> Response<Body> {
+    match record.trail() {
+        Some(trail) => trail.answered(response),
+        None => response,
+    }
+}
+
+// Whom memory is charged to: a user, or an address that has not said who it is.
+fn caller<'a>(user: &'a User, peer: &Peer) -> Cow<'a, str> {
+    match user.name == User::ANONYMOUS {
+        true => peer.address.ip().to_string().into(),
+        false => user.name.as_str().into(),
+    }
+}
+
+impl App {
+    // Over a WebSocket where the client asks for one, as upstream's.
+    fn watch_response(
+        &self,
+        call: &Call,
+        reply: Reply,
+        upgrade: OnUpgrade,
+    ) -> Result<Response<Body>> {
+        if !websocket::is_asked_for(&call.headers) {
+            return Ok(response(reply));
+        }
+        let delimited = reply.content_type != negotiate::Format::Json.media_type();
+        let stop = self.api.shutdown.clone();
+        match reply.body {
+            Body::Stream(events) => {
+                websocket::send_watch(&call.headers, events, delimited, upgrade, stop)
+            }
+            body => Ok(response(Reply { body, ..reply })),
+        }
     }
 }
 
@@ -373,7 +539,7 @@ impl Drop for Counted {
 
 fn labels(call: &Call) -> RequestLabels {
     let verb = match call.verb() {
-        _ if proxy::travels(call.resource, call.path.subresource.as_deref()) => "CONNECT",
+        _ if proxy::travels(&call.resource, call.path.subresource.as_deref()) => "CONNECT",
         "get" => "GET",
         "list" => "LIST",
         "watch" => "WATCH",
@@ -398,124 +564,12 @@ fn labels(call: &Call) -> RequestLabels {
         group: gv.group,
         version: gv.version,
         resource: call.resource.plural,
+        subresource: call.path.subresource.clone().unwrap_or_default(),
         scope,
-    }
-}
-
-fn response(reply: Reply) -> Response<Body> {
-    let mut response = Response::new(reply.body);
-    *response.status_mut() = reply.code;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
-    warn(headers, &reply.warnings);
-    response
-}
-
-fn warn(headers: &mut HeaderMap, warnings: &[String]) {
-    for text in limited(warnings) {
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quoted(&text))) {
-            headers.append(http::header::WARNING, value);
-        }
-    }
-}
-
-// Upstream sends at most 4 KiB of warnings, cut to 256 characters each beyond that.
-fn limited(warnings: &[String]) -> Vec<String> {
-    let total: usize = warnings.iter().map(|w| w.chars().count()).sum();
-    let mut room = 4096_usize;
-    let mut out = Vec::new();
-    for warning in warnings {
-        let text: String = if total > 4096 {
-            warning.chars().take(256).collect()
-        } else {
-            warning.clone()
-        };
-        let Some(rest) = room.checked_sub(text.chars().count()) else {
-            break;
-        };
-        room = rest;
-        out.push(text);
-    }
-    out
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars().filter(|c| !c.is_control()) {
-        if c == '"' || c == '\\' {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out.push('"');
-    out
-}
-
-fn error_response(error: &ApiError, headers: &HeaderMap, pretty: Option<&str>) -> Response<Body> {
-    let accepted = negotiate::accept(headers, pretty, negotiate::Offer::Objects)
-        .ok()
-        .filter(|accepted| accepted.shape == negotiate::Shape::Object)
-        .unwrap_or(Accepted::JSON);
-    let mut response = Response::new(Body::from(view::encode(&error.to_value(), accepted)));
-    *response.status_mut() = error.code;
-    let out = response.headers_mut();
-    out.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static(accepted.format.media_type()),
-    );
-    if let Some(seconds) = error.retry_after {
-        out.insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    response
-}
-
-fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let text = headers
-        .get(ACCEPT_ENCODING)
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
-    text.split(',').any(|part| {
-        part.split(';')
-            .next()
-            .is_some_and(|name| name.trim() == "gzip")
-    })
-}
-
-/// What upstream's HTTP layer answers where nothing is registered.
-pub(crate) fn not_found_page() -> Response<Body> {
-    text_page(
-        StatusCode::NOT_FOUND,
-        "text/plain; charset=utf-8",
-        "404 page not found\n",
-    )
-}
-
-pub(crate) fn text_page(
-    code: StatusCode,
-    content_type: &'static str,
-    body: impl Into<Body>,
-) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    if content_type.starts_with("text/plain") {
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    }
-    response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn warnings_are_quoted_and_bounded() {
-        assert_eq!(quoted("unknown field \"a\""), "\"unknown field \\\"a\\\"\"");
-        let many = vec!["x".repeat(1000); 100];
-        let sent = limited(&many);
-        assert!(sent.iter().all(|w| w.len() == 256));
-        assert!(sent.iter().map(String::len).sum::<usize>() <= 4096);
+        component: "apiserver",
+        dry_run: match call.query.get("dryRun") {
+            Some("All") => "All",
+            _ => "",
+        },
     }
 }

@@ -1,7 +1,6 @@
 //! What an operator can measure, under upstream's names where upstream has the metric.
 
-use std::sync::atomic::AtomicU64;
-
+use probes::process::Process;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -21,8 +20,14 @@ pub(crate) struct RequestLabels {
     pub(crate) version: &'static str,
     /// Plural resource.
     pub(crate) resource: &'static str,
+    /// Subresource, or empty.
+    pub(crate) subresource: String,
     /// `cluster`, `namespace`, `resource` or empty.
     pub(crate) scope: &'static str,
+    /// Upstream's name for this program.
+    pub(crate) component: &'static str,
+    /// `All`, or empty.
+    pub(crate) dry_run: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,7 +36,10 @@ struct CodeLabels {
     group: &'static str,
     version: &'static str,
     resource: &'static str,
+    subresource: String,
     scope: &'static str,
+    component: &'static str,
+    dry_run: &'static str,
     code: u16,
 }
 
@@ -91,6 +99,8 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<CodeLabels, Counter>,
     durations: Family<RequestLabels, Histogram>,
+    /// The same without what is meant to last: what objectives are about.
+    objectives: Family<RequestLabels, Histogram>,
     inflight: Family<KindLabel, Gauge>,
     /// Watches under way.
     pub(crate) watches: Gauge,
@@ -101,16 +111,97 @@ pub(crate) struct Metrics {
     refused: Family<FlowLabels, Counter>,
     executing: Family<LevelLabel, Gauge>,
     queued: Family<LevelLabel, Gauge>,
-    resident: Gauge,
-    cpu: Gauge<f64, AtomicU64>,
+    process: Process,
 }
+
+/// Adds a family to a page.
+type Add = fn(&Metrics, &mut Registry, &'static str, &'static str);
+
+/// Every family, with what it says; counters get their `_total` from the format.
+const FAMILIES: [(&str, &str, Add); 12] = [
+    (
+        "apiserver_request",
+        "Requests by verb, resource and code",
+        |m, r, name, help| {
+            r.register(name, help, m.requests.clone());
+        },
+    ),
+    (
+        "apiserver_request_duration_seconds",
+        "Latency of requests",
+        |m, r, name, help| {
+            r.register(name, help, m.durations.clone());
+        },
+    ),
+    (
+        "apiserver_request_sli_duration_seconds",
+        "Latency of requests, without watches and connections",
+        |m, r, name, help| r.register(name, help, m.objectives.clone()),
+    ),
+    (
+        "apiserver_flowcontrol_rejected_requests",
+        "Requests that got no turn",
+        |m, r, name, help| {
+            r.register(name, help, m.refused.clone());
+        },
+    ),
+    (
+        "apiserver_flowcontrol_current_executing_seats",
+        "Seats in use, by priority level",
+        |m, r, name, help| r.register(name, help, m.executing.clone()),
+    ),
+    (
+        "apiserver_flowcontrol_current_inqueue_requests",
+        "Requests waiting for a turn, by priority level",
+        |m, r, name, help| r.register(name, help, m.queued.clone()),
+    ),
+    (
+        "apiserver_current_inflight_requests",
+        "Requests being answered",
+        |m, r, name, help| {
+            r.register(name, help, m.inflight.clone());
+        },
+    ),
+    (
+        "apiserver_longrunning_requests",
+        "Watches under way",
+        |m, r, name, help| {
+            r.register(name, help, m.watches.clone());
+        },
+    ),
+    (
+        "apiserver_storage_objects",
+        "Objects by resource",
+        |m, r, name, help| {
+            r.register(name, help, m.objects.clone());
+        },
+    ),
+    (
+        "apiserver_storage_size_bytes",
+        "Bytes the store occupies",
+        |m, r, name, help| {
+            r.register(name, help, m.size.clone());
+        },
+    ),
+    (
+        "apiserver_client_certificate_expiration_seconds",
+        "Time left of the client certificates that requests are made with",
+        |m, r, name, help| r.register(name, help, m.client_certificates.clone()),
+    ),
+    (
+        "kyanite_certificate_expiry_seconds",
+        "When a certificate of the cluster ends, in seconds since 1970",
+        |m, r, name, help| r.register(name, help, m.expiries.clone()),
+    ),
+];
 
 impl Default for Metrics {
     fn default() -> Metrics {
         let mut registry = Registry::default();
-        let metrics = Metrics {
+        let mut metrics = Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            objectives: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             inflight: Family::default(),
             watches: Gauge::default(),
             objects: Family::default(),
@@ -120,75 +211,14 @@ impl Default for Metrics {
             refused: Family::default(),
             executing: Family::default(),
             queued: Family::default(),
-            resident: Gauge::default(),
-            cpu: Gauge::default(),
+            process: Process::register(&mut registry, &crate::build()),
             registry: Registry::default(),
         };
-        registry.register(
-            "apiserver_request",
-            "Requests by verb, resource and code",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Latency of requests",
-            metrics.durations.clone(),
-        );
-        registry.register(
-            "apiserver_flowcontrol_rejected_requests",
-            "Requests that got no turn",
-            metrics.refused.clone(),
-        );
-        registry.register(
-            "apiserver_flowcontrol_current_executing_seats",
-            "Seats in use, by priority level",
-            metrics.executing.clone(),
-        );
-        registry.register(
-            "apiserver_flowcontrol_current_inqueue_requests",
-            "Requests waiting for a turn, by priority level",
-            metrics.queued.clone(),
-        );
-        registry.register(
-            "apiserver_current_inflight_requests",
-            "Requests being answered",
-            metrics.inflight.clone(),
-        );
-        registry.register(
-            "apiserver_longrunning_requests",
-            "Watches under way",
-            metrics.watches.clone(),
-        );
-        registry.register(
-            "apiserver_storage_objects",
-            "Objects by resource",
-            metrics.objects.clone(),
-        );
-        registry.register(
-            "apiserver_storage_size_bytes",
-            "Bytes the store occupies",
-            metrics.size.clone(),
-        );
-        registry.register(
-            "apiserver_client_certificate_expiration_seconds",
-            "Time left of the client certificates that requests are made with",
-            metrics.client_certificates.clone(),
-        );
-        registry.register(
-            "kyanite_certificate_expiry_seconds",
-            "When a certificate of the cluster ends, in seconds since 1970",
-            metrics.expiries.clone(),
-        );
-        registry.register(
-            "process_resident_memory_bytes",
-            "Resident memory",
-            metrics.resident.clone(),
-        );
-        registry.register("process_cpu_seconds", "CPU time used", metrics.cpu.clone());
-        Metrics {
-            registry,
-            ..metrics
+        for (name, help, add) in FAMILIES {
+            add(&metrics, &mut registry, name, help);
         }
+        metrics.registry = registry;
+        metrics
     }
 }
 
@@ -201,24 +231,23 @@ impl Metrics {
 
     /// Counts a finished request.
     pub(crate) fn finished(&self, labels: &RequestLabels, code: u16, seconds: f64) {
-        let RequestLabels {
-            verb,
-            group,
-            version,
-            resource,
-            scope,
-        } = *labels;
         self.requests
             .get_or_create(&CodeLabels {
-                verb,
-                group,
-                version,
-                resource,
-                scope,
+                verb: labels.verb,
+                group: labels.group,
+                version: labels.version,
+                resource: labels.resource,
+                subresource: labels.subresource.clone(),
+                scope: labels.scope,
+                component: labels.component,
+                dry_run: labels.dry_run,
                 code,
             })
             .inc();
         self.durations.get_or_create(labels).observe(seconds);
+        if !["WATCH", "CONNECT"].contains(&labels.verb) {
+            self.objectives.get_or_create(labels).observe(seconds);
+        }
     }
 
     /// The gauge of requests being answered.
@@ -271,33 +300,11 @@ impl Metrics {
                 .set(count);
         }
         self.size.set(i64::try_from(size).unwrap_or(i64::MAX));
-        self.measure_process();
+        self.process.measure();
         let mut out = String::new();
         encode(&mut out, &self.registry).expect("writing to memory cannot fail");
         out
     }
-
-    fn measure_process(&self) {
-        if let Some(pages) = proc_field("/proc/self/statm", 1) {
-            self.resident
-                .set(i64::try_from(pages * 4096).unwrap_or(i64::MAX));
-        }
-        // Fields 14 and 15 of stat: user and system time in ticks of 10 ms.
-        let ticks = proc_field("/proc/self/stat", 13).zip(proc_field("/proc/self/stat", 14));
-        if let Some((user, system)) = ticks {
-            self.cpu.set((user + system) as f64 / 100.0);
-        }
-    }
-}
-
-fn proc_field(path: &str, index: usize) -> Option<u64> {
-    std::fs::read_to_string(path)
-        .ok()?
-        .split(' ')
-        .nth(index)?
-        .trim()
-        .parse()
-        .ok()
 }
 
 #[cfg(test)]
@@ -312,12 +319,20 @@ mod tests {
             group: "",
             version: "v1",
             resource: "pods",
+            subresource: String::new(),
             scope: "resource",
+            component: "apiserver",
+            dry_run: "",
         };
         metrics.finished(&labels, 200, 0.002);
         let text = metrics.text([("pods".to_owned(), 3)].into_iter(), 10);
         let expected = [
-            "apiserver_request_total{verb=\"GET\",group=\"\",version=\"v1\",resource=\"pods\",scope=\"resource\",code=\"200\"} 1",
+            "apiserver_request_total{verb=\"GET\",group=\"\",version=\"v1\",resource=\"pods\",subresource=\"\",scope=\"resource\",component=\"apiserver\",dry_run=\"\",code=\"200\"} 1",
+            "apiserver_request_sli_duration_seconds_bucket{",
+            "kubernetes_build_info{major=\"1\"",
+            "process_cpu_seconds_total ",
+            "process_start_time_seconds 1",
+            "process_max_fds ",
             "apiserver_request_duration_seconds_bucket{",
             "apiserver_storage_objects{resource=\"pods\"} 3",
             "process_resident_memory_bytes",

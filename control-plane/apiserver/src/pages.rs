@@ -1,22 +1,33 @@
 //! What is not a resource: discovery, OpenAPI, health, version, metrics.
 
-use access::tokens::discovery;
+pub(crate) mod discovery;
+pub(crate) mod published;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use access::tokens::discovery as issuer;
+use bytes::Bytes;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION,
     VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use probes::zpages;
 use serde_json::{Value, json};
 
 use crate::app::{App, not_found_page, text_page};
-use crate::body::Body;
-use crate::discovery::Aggregated;
-use crate::negotiate::{self, Accepted, Offer};
-use crate::request::Query;
+use crate::connection::request_body::RequestBody;
+use crate::connection::response_body::Body;
+use crate::door::request::Query;
+use crate::pages::discovery::Aggregated;
+use crate::pages::published::Published;
+use crate::reading::negotiate::{self, Accepted, Offer};
+use crate::reading::view;
 use crate::status::{ApiError, Result};
-use crate::view;
 
+/// What upstream calls this program.
+const NAME: &str = "kube-apiserver";
 /// The Kubernetes version this server speaks.
 pub(crate) const VERSION: (&str, &str) = ("1", "36");
 /// The same as nodes are asked for it: their kubelets are of this release.
@@ -28,7 +39,7 @@ const AGGREGATED_TYPE: &str =
 impl App {
     pub(crate) async fn page(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<RequestBody>,
         path: &str,
     ) -> Result<Response<Body>> {
         let query = Query::parse(request.uri().query());
@@ -37,7 +48,8 @@ impl App {
             .iter()
             .any(|p| path.starts_with(p));
         if !matches!(*request.method(), Method::GET | Method::HEAD) && !is_health {
-            let known = self.discovery.document(path).is_some() || path == "/version";
+            let live = self.api.registry.live();
+            let known = live.discovery().document(path).is_some() || path == "/version";
             return if known {
                 Err(ApiError::method_not_allowed())
             } else {
@@ -47,6 +59,7 @@ impl App {
         if let Some(response) = self.discovery_page(headers, path, &query)? {
             return Ok(response);
         }
+        let live = self.api.registry.live();
         let (check, name) = match path[1..].split_once('/') {
             Some((check, name)) => (check, Some(name)),
             None => (&path[1..], None),
@@ -57,12 +70,15 @@ impl App {
                 &query,
                 &json!({"paths": self.paths()}),
             )),
-            ("version", None) if !negotiate::takes_json(headers) => {
+            ("version", None | Some("")) if !negotiate::takes_json(headers) => {
                 Err(ApiError::no_representation("application/json"))
             }
-            ("version", None) => Ok(only_json_page(headers, &query, &version())),
+            ("version", None | Some("")) => Ok(only_json_page(headers, &query, &version())),
             ("livez" | "readyz" | "healthz", name) => Ok(self.health(check, name, &query).await),
             ("metrics", None) => Ok(self.metrics_page().await),
+            ("metrics", Some("slis")) => Ok(self.slis_page().await),
+            ("statusz", None) => Ok(plain_page(zpages::status(NAME, &git_version(), VERSION))),
+            ("flagz", None) => Ok(plain_page(zpages::flags(NAME, std::env::args().skip(1)))),
             (".well-known", Some("openid-configuration")) => {
                 let address = self.advertise.to_string();
                 Ok(issuer_page(
@@ -72,15 +88,15 @@ impl App {
             }
             ("openid", Some("v1/jwks")) => Ok(issuer_page(
                 self.api.authenticator.accounts.key_set(),
-                discovery::KEYS_TYPE,
+                issuer::KEYS_TYPE,
             )),
-            ("openapi", Some("v2")) => openapi_v2(headers),
+            ("openapi", Some("v2")) => openapi_v2(headers, live.published()),
             ("openapi", Some("v3")) => Ok(text_page(
                 StatusCode::OK,
                 "application/json",
-                openapi::index(),
+                live.openapi_index(),
             )),
-            ("openapi", Some(name)) => openapi_v3(headers, name, &query),
+            ("openapi", Some(name)) => openapi_v3(headers, name, &query, live.published()),
             _ => Ok(not_found_page()),
         }
     }
@@ -91,12 +107,14 @@ impl App {
         path: &str,
         query: &Query,
     ) -> Result<Option<Response<Body>>> {
+        let live = self.api.registry.live();
+        let discovery = live.discovery();
         if negotiate::wants_aggregated_discovery(headers)
-            && let Some(aggregated) = self.discovery.aggregated(path)
+            && let Some(aggregated) = discovery.aggregated(path)
         {
             return Ok(Some(aggregated_page(headers, aggregated)));
         }
-        match self.discovery.document(path) {
+        match discovery.document(path) {
             Some(document) => json_page(headers, query, document).map(Some),
             None => Ok(None),
         }
@@ -104,9 +122,12 @@ impl App {
 
     fn paths(&self) -> Vec<String> {
         let mut paths: Vec<String> = [
+            "/flagz",
             "/healthz",
             "/livez",
             "/metrics",
+            "/metrics/slis",
+            "/statusz",
             "/.well-known/openid-configuration",
             "/openid/v1/jwks",
             "/openapi/v2",
@@ -118,7 +139,7 @@ impl App {
         ]
         .map(str::to_owned)
         .to_vec();
-        for resource in kinds::resources::all() {
+        for resource in self.api.registry.live().resources() {
             let gv = resource.gv;
             let own = match gv.group {
                 "" => vec![format!("/api/{}", gv.version)],
@@ -132,14 +153,11 @@ impl App {
     }
 
     async fn metrics_page(&self) -> Response<Body> {
-        let counts = self
-            .api
-            .cache
-            .collections()
-            .map(|c| (c.resource.qualified(), c.count()));
+        let counts = self.api.cache.collections();
+        let counts = counts.values().map(|c| (c.resource.qualified(), c.count()));
         let size = self.api.store.size().await.unwrap_or(0);
         for (name, file) in &self.access.reported_certificates {
-            if let Some(at) = crate::identity::expiry(file) {
+            if let Some(at) = crate::door::identity::expiry(file) {
                 self.metrics.certificate_expires(name, at);
             }
         }
@@ -152,7 +170,21 @@ impl App {
         )
     }
 
+    async fn slis_page(&self) -> Response<Body> {
+        let mut checks = Vec::new();
+        for endpoint in ["healthz", "livez", "readyz"] {
+            let found = self.checks(endpoint).await;
+            checks.extend(found.into_iter().map(|(name, ok)| (name, endpoint, ok)));
+        }
+        let content_type = "text/plain; version=0.0.4; charset=utf-8";
+        text_page(StatusCode::OK, content_type, zpages::indicators(&checks))
+    }
+
     async fn health(&self, endpoint: &str, only: Option<&str>, query: &Query) -> Response<Body> {
+        health_page(endpoint, &self.checks(endpoint).await, only, query)
+    }
+
+    async fn checks(&self, endpoint: &str) -> Vec<(&'static str, bool)> {
         let mut checks = vec![
             ("ping", true),
             ("log", true),
@@ -168,7 +200,7 @@ impl App {
         if endpoint == "readyz" {
             checks.push(("shutdown", !*self.api.shutdown.borrow()));
         }
-        health_page(endpoint, &checks, only, query)
+        checks
     }
 }
 
@@ -178,7 +210,7 @@ fn issuer_page(document: Option<String>, content_type: &'static str) -> Response
         return not_found_page();
     };
     let mut page = text_page(StatusCode::OK, content_type, document);
-    let lifetime = HeaderValue::from_static(discovery::CACHE_CONTROL);
+    let lifetime = HeaderValue::from_static(issuer::CACHE_CONTROL);
     page.headers_mut().insert(CACHE_CONTROL, lifetime);
     page
 }
@@ -240,14 +272,27 @@ fn version() -> Value {
         "emulationMinor": minor,
         "minCompatibilityMajor": major,
         "minCompatibilityMinor": "35",
-        "gitVersion": format!("v{major}.{minor}.0+kyanite-{}", env!("CARGO_PKG_VERSION")),
+        "gitVersion": git_version(),
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "none",
         "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
+        "platform": platform(),
     })
+}
+
+fn plain_page(text: String) -> Response<Body> {
+    text_page(StatusCode::OK, probes::TEXT, text)
+}
+
+pub(crate) fn git_version() -> String {
+    let (major, minor) = VERSION;
+    format!("v{major}.{minor}.0+kyanite-{}", env!("CARGO_PKG_VERSION"))
+}
+
+pub(crate) fn platform() -> String {
+    format!("{}/{}", std::env::consts::OS, go_arch())
 }
 
 fn go_arch() -> &'static str {
@@ -299,27 +344,71 @@ fn aggregated_page(headers: &HeaderMap, aggregated: &Aggregated) -> Response<Bod
     response
 }
 
-fn openapi_v2(headers: &HeaderMap) -> Result<Response<Body>> {
-    let accept = headers
-        .get(ACCEPT)
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
-    let wants_json =
-        accept.is_empty() || accept.contains("*/*") || accept.contains("application/json");
-    if !wants_json {
-        return Err(ApiError::not_acceptable("application/json"));
-    }
-    Ok(document_page(headers, openapi::v2()))
+/// The forms of OpenAPI v2 by the names clients have for them, older ones included, and what the answer says it is
+/// (upstream's kube-openapi).
+const OPENAPI_V2: [(&str, &str); 3] = [
+    ("application/json", "application/json"),
+    (
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ),
+    (
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ),
+];
+
+fn openapi_v2(headers: &HeaderMap, published: &Published) -> Result<Response<Body>> {
+    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    let form = openapi_v2_form(accept.unwrap_or_default());
+    let form = form.ok_or_else(|| ApiError::not_acceptable("application/json"))?;
+    let (made, own) = match form {
+        "application/json" => (published.v2(), openapi::v2()),
+        _ => (published.v2_protobuf(), openapi::v2_protobuf()),
+    };
+    let document = made.map_or(Document::Own(own), Document::Made);
+    Ok(document_page(headers, &document, form))
 }
 
-fn openapi_v3(headers: &HeaderMap, name: &str, query: &Query) -> Result<Response<Body>> {
-    let document = name
+fn openapi_v2_form(accept: &str) -> Option<&'static str> {
+    negotiate::by_preference(accept).find_map(|media| {
+        let mut forms = OPENAPI_V2.iter();
+        let found =
+            forms.find(|(name, _)| *name == media || media == "*/*" || media == "application/*");
+        found.map(|(_, form)| *form)
+    })
+}
+
+/// A document of the program, or one of custom resources.
+enum Document<'p> {
+    Own(&'static openapi::Document),
+    Made(&'p published::Page),
+}
+
+impl Document<'_> {
+    fn hash(&self) -> &str {
+        match self {
+            Document::Own(document) => document.hash,
+            Document::Made(page) => &page.hash,
+        }
+    }
+}
+
+fn openapi_v3(
+    headers: &HeaderMap,
+    name: &str,
+    query: &Query,
+    published: &Published,
+) -> Result<Response<Body>> {
+    let place = name
         .strip_prefix("v3/")
-        .and_then(openapi::document)
         .ok_or_else(ApiError::no_such_path)?;
-    let mut response = document_page(headers, document);
+    let own = openapi::document(place).map(Document::Own);
+    let document = own.or_else(|| published.document(place).map(Document::Made));
+    let document = document.ok_or_else(ApiError::no_such_path)?;
+    let mut response = document_page(headers, &document, "application/json");
     match query.get("hash") {
-        Some(hash) if hash == document.hash => {
+        Some(hash) if hash == document.hash() => {
             let out = response.headers_mut();
             out.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
             let next_year = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * 365);
@@ -330,7 +419,7 @@ fn openapi_v3(headers: &HeaderMap, name: &str, query: &Query) -> Result<Response
             }
         }
         Some(_) => {
-            let target = format!("/openapi/{name}?hash={}", document.hash);
+            let target = format!("/openapi/{name}?hash={}", document.hash());
             let mut moved = text_page(
                 StatusCode::MOVED_PERMANENTLY,
                 "text/plain; charset=utf-8",
@@ -346,26 +435,42 @@ fn openapi_v3(headers: &HeaderMap, name: &str, query: &Query) -> Result<Response
     Ok(response)
 }
 
+/// The text of a document, unpacked once: however many ask for it, it is in memory once.
+fn unpacked(document: &'static openapi::Document) -> Bytes {
+    static TEXTS: Mutex<BTreeMap<&str, Bytes>> = Mutex::new(BTreeMap::new());
+    // Nothing can panic while it is held.
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Not by path: OpenAPI v2 has two forms there.
+    let text = texts.entry(document.hash);
+    text.or_insert_with(|| document.json().into()).clone()
+}
+
 // The compressed bytes are in the binary; only a client that takes no gzip costs work.
-fn document_page(headers: &HeaderMap, document: &'static openapi::Document) -> Response<Body> {
-    let tag = format!("\"{}\"", document.hash);
+fn document_page(
+    headers: &HeaderMap,
+    document: &Document<'_>,
+    content_type: &'static str,
+) -> Response<Body> {
+    let tag = format!("\"{}\"", document.hash());
     if headers
         .get(IF_NONE_MATCH)
         .is_some_and(|t| t.as_bytes() == tag.as_bytes())
     {
-        return text_page(StatusCode::NOT_MODIFIED, "application/json", "");
+        return text_page(StatusCode::NOT_MODIFIED, content_type, "");
     }
     let gzip = headers
         .get(http::header::ACCEPT_ENCODING)
         .and_then(|v| v.to_str().ok())
         .is_some_and(|v| v.contains("gzip"));
-    let body = match gzip {
-        true => Body::Whole(Some(bytes::Bytes::from_static(document.gzip))),
-        false => document.json().into(),
+    // What is made here is compressed on its way out like any other answer.
+    let (body, gzip) = match (document, gzip) {
+        (Document::Own(own), true) => (Body::Shared([Bytes::from_static(own.gzip)].into()), true),
+        (Document::Own(own), false) => (Body::Shared([unpacked(own)].into()), false),
+        (Document::Made(page), _) => (Body::Shared([page.text.clone()].into()), false),
     };
     let mut response = Response::new(body);
     let out = response.headers_mut();
-    out.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    out.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     out.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     if gzip {
         out.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -379,6 +484,45 @@ fn document_page(headers: &HeaderMap, document: &'static openapi::Document) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_more_is_not_a_text_more() {
+        let own = Document::Own(openapi::v2());
+        let ask = || match document_page(&HeaderMap::new(), &own, "application/json").into_body() {
+            Body::Shared(parts) => parts[0].clone(),
+            other => panic!("{other:?} is not shared"),
+        };
+        let (first, second) = (ask(), ask());
+        assert_eq!(first.len(), openapi::v2().json_len);
+        assert_eq!(first.as_ptr(), second.as_ptr());
+    }
+
+    #[test]
+    fn openapi_v2_comes_in_the_form_that_is_wanted_most() {
+        let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+        let cases = [
+            ("", Some("application/json")),
+            ("*/*", Some("application/json")),
+            ("application/json", Some("application/json")),
+            (
+                "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+                Some(protobuf),
+            ),
+            (protobuf, Some(protobuf)),
+            (
+                "application/json;q=0.5, application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+                Some(protobuf),
+            ),
+            (
+                "application/yaml, application/json",
+                Some("application/json"),
+            ),
+            ("application/yaml", None),
+        ];
+        for (accept, expected) in cases {
+            assert_eq!(openapi_v2_form(accept), expected, "{accept}");
+        }
+    }
 
     #[test]
     fn a_failing_check_is_named_and_can_be_excluded() {

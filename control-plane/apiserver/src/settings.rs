@@ -186,6 +186,37 @@ pub struct Admission {
     pub disable: Vec<String>,
 }
 
+/// How objects are encrypted in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encryption {
+    /// `--encryption-provider-config`: an EncryptionConfiguration.
+    pub file: PathBuf,
+    /// `--encryption-provider-config-automatic-reload`.
+    pub reloads: bool,
+}
+
+/// What is recorded of requests, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Audit {
+    /// `--audit-policy-file`, or one of the ready-made policies `kube-audit` and `kube-audit-admin`.
+    pub policy_file: PathBuf,
+    /// `--audit-log-*`.
+    pub log: Option<(audit::LogFile, audit::Mode, audit::Limits)>,
+    /// `--audit-webhook-*`.
+    pub webhook: Option<AuditWebhook>,
+}
+
+/// A server that takes records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditWebhook {
+    /// `--audit-webhook-config-file`: a kubeconfig.
+    pub config_file: PathBuf,
+    /// `--audit-webhook-initial-backoff`.
+    pub initial_backoff: Duration,
+    /// `--audit-webhook-batch-*`.
+    pub limits: audit::Limits,
+}
+
 /// Everything about access.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
@@ -276,5 +307,23 @@ mod tests {
         }
         assert!(Anonymous::Everywhere.allows("/api"));
         assert!(!Anonymous::Off.allows("/healthz"));
+    }
+}
+
+/// How the parts of the control plane that are clients of the API server are asked whether they are well.
+#[derive(Clone)]
+pub enum Components {
+    /// At their ports on this machine, as upstream does.
+    Elsewhere,
+    /// They are roles of this process: whether one of this name runs.
+    Here(std::sync::Arc<dyn Fn(&str) -> bool + Send + Sync>),
+}
+
+impl std::fmt::Debug for Components {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Components::Elsewhere => "Elsewhere",
+            Components::Here(_) => "Here",
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use access::Target;
 use http::StatusCode;
-use kinds::field::Errors;
+use kinds::field::{Errors, MOST_LISTED};
 use kinds::resources::Resource;
 use serde_json::{Map, Value, json};
 
@@ -49,9 +49,6 @@ struct Details {
 
 /// The result of handling a request.
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
-
-/// How many of the things that are wrong with an object are listed.
-const MOST_CAUSES: usize = 1000;
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> ApiError {
@@ -241,6 +238,12 @@ impl ApiError {
         ApiError::new(StatusCode::CONFLICT, "AlreadyExists", message).about(resource, name)
     }
 
+    /// The same with some words before its message.
+    pub(crate) fn prefixed(mut self, words: &str) -> ApiError {
+        self.message.insert_str(0, words);
+        self
+    }
+
     /// 409 after all attempts at a generated name collided.
     pub(crate) fn generated_name_taken(resource: &Resource, name: &str) -> ApiError {
         ApiError::already_exists(resource, name).retry(1)
@@ -321,7 +324,7 @@ impl ApiError {
             format!("{kind}.{group}")
         };
         // What nobody reads is not written: an answer must not grow beyond what it answers.
-        let listed = &errors.0[..errors.0.len().min(MOST_CAUSES)];
+        let listed = &errors.0[..errors.0.len().min(MOST_LISTED)];
         let mut seen = HashSet::new();
         let lines = listed.iter().map(ToString::to_string);
         let mut lines: Vec<String> = lines.filter(|line| seen.insert(line.clone())).collect();
@@ -356,6 +359,17 @@ impl ApiError {
     }
 
     /// 415 for a patch of no known kind.
+    /// A strategic merge patch of a custom resource: nothing says how its lists merge.
+    pub(crate) fn unsupported_patch() -> ApiError {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+        ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            message,
+        )
+    }
+
     pub(crate) fn unknown_patch_type() -> ApiError {
         let message = "415: Unsupported Media Type";
         ApiError::new(
