@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use client_runtime::{Connection, KeyPairFiles, LeaderElection};
+use client_runtime::{Connection, KeyPairFiles, LeaderElection, Selection};
 
 use crate::nodes::settings::{NodeIpam, NodeLifecycle};
-use crate::selection::Selection;
 
 /// How the manager runs. Key material is named by file and read when it is used, so that a rotated
 /// authority is used without a restart and no key stays in memory.

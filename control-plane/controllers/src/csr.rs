@@ -12,7 +12,7 @@ use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition,
 };
 
-/// The service account of all three controllers (upstream gives them one).
+/// The service account of all their controllers (upstream gives them one).
 pub(crate) const ACCOUNT: &str = "certificate-controller";
 
 /// The conditions of a request.
@@ -46,4 +46,29 @@ pub(crate) fn certificate(request: &CertificateSigningRequest) -> Option<&[u8]> 
 pub(crate) fn usages(request: &CertificateSigningRequest) -> BTreeSet<&str> {
     let usages = request.spec.usages.iter().flatten();
     usages.map(String::as_str).collect()
+}
+
+/// Whether somebody has decided about a request.
+pub(crate) fn is_decided(request: &CertificateSigningRequest) -> bool {
+    certificate(request).is_some() || has(request, "Approved") || has(request, "Denied")
+}
+
+/// The request as one that a controller approves.
+pub(crate) fn approved(
+    request: &CertificateSigningRequest,
+    message: &str,
+) -> CertificateSigningRequest {
+    let mut request = request.clone();
+    let status = request.status.get_or_insert_default();
+    status
+        .conditions
+        .get_or_insert_default()
+        .push(CertificateSigningRequestCondition {
+            type_: "Approved".into(),
+            status: "True".into(),
+            reason: Some("AutoApproved".into()),
+            message: Some(message.into()),
+            ..CertificateSigningRequestCondition::default()
+        });
+    request
 }

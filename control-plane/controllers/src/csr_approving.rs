@@ -6,9 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestCondition,
-};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use crate::Manager;
 use crate::csr::request::Request;
@@ -56,7 +54,7 @@ async fn sync(requests: Cache<CertificateSigningRequest>, actor: Actor, key: Obj
         let review = actor.create("", &review(&request, kind)).await?;
         if review.status.is_some_and(|status| status.allowed) {
             actor
-                .replace_part("approval", &approved(&request, kind.message))
+                .replace_part("approval", &csr::approved(&request, kind.message))
                 .await?;
             tracing::info!(request = key.name, kind.subresource, "approved");
             return Ok(End::Done);
@@ -75,10 +73,9 @@ async fn sync(requests: Cache<CertificateSigningRequest>, actor: Actor, key: Obj
 /// As what an undecided request may be approved, in the order they are tried.
 fn recognise(request: &CertificateSigningRequest) -> Result<&'static [Recognised], String> {
     const RENEWAL_OR_FIRST: [Recognised; 2] = [RENEWAL, FIRST];
-    let is_decided = csr::certificate(request).is_some()
-        || csr::has(request, "Approved")
-        || csr::has(request, "Denied");
-    if is_decided || Signer::named(&request.spec.signer_name) != Some(Signer::KubeletClient) {
+    if csr::is_decided(request)
+        || Signer::named(&request.spec.signer_name) != Some(Signer::KubeletClient)
+    {
         return Ok(&[]);
     }
     let parsed = Request::parse(&request.spec.request.0)?;
@@ -112,22 +109,6 @@ fn review(request: &CertificateSigningRequest, kind: &Recognised) -> SubjectAcce
         },
         ..SubjectAccessReview::default()
     }
-}
-
-fn approved(request: &CertificateSigningRequest, message: &str) -> CertificateSigningRequest {
-    let mut request = request.clone();
-    let status = request.status.get_or_insert_default();
-    status
-        .conditions
-        .get_or_insert_default()
-        .push(CertificateSigningRequestCondition {
-            type_: "Approved".into(),
-            status: "True".into(),
-            reason: Some("AutoApproved".into()),
-            message: Some(message.into()),
-            ..CertificateSigningRequestCondition::default()
-        });
-    request
 }
 
 #[cfg(test)]
@@ -184,7 +165,7 @@ mod tests {
         assert!(kinds(&too_much).is_empty());
         for decided in ["Approved", "Denied"] {
             let mut request = request(&node(), "system:node:a");
-            let mut status = approved(&request, "").status.unwrap();
+            let mut status = csr::approved(&request, "").status.unwrap();
             status.conditions.as_mut().unwrap()[0].type_ = decided.into();
             request.status = Some(status);
             assert!(kinds(&request).is_empty(), "{decided}");

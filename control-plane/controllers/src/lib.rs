@@ -14,15 +14,14 @@ mod config;
 mod csr;
 mod csr_approving;
 mod csr_cleaner;
+mod csr_serving_approving;
 mod csr_signing;
-mod der;
 mod garbage;
 mod namespace;
 mod nodes;
 mod protection;
 mod resource_quota;
 mod root_ca_publisher;
-mod selection;
 mod service_account;
 mod service_account_token;
 mod services;
@@ -34,10 +33,9 @@ use std::sync::Arc;
 
 use client_runtime::Runtime;
 
-pub use client_runtime::{Connection, Error, KeyPairFiles, LeaderElection};
+pub use client_runtime::{Connection, Error, KeyPairFiles, LeaderElection, Selection};
 pub use config::Config;
 pub use nodes::settings::{BadRange, NodeIpam, NodeLifecycle};
-pub use selection::Selection;
 
 /// One controller: its name, the name it had before, and how it starts.
 struct Controller {
@@ -67,6 +65,9 @@ const fn controller(
     }
 }
 
+/// Controllers that upstream's manager has not: what AKS' cloud does.
+pub const OWN: [&str; 1] = [csr_serving_approving::NAME];
+
 /// Every controller, by upstream's names (`cmd/kube-controller-manager/names`).
 #[rustfmt::skip]
 const CONTROLLERS: &[Controller] = &[
@@ -78,6 +79,7 @@ const CONTROLLERS: &[Controller] = &[
     controller("clusterrole-aggregation-controller", "clusterrole-aggregation", true, cluster_role_aggregation::start),
     controller("certificatesigningrequest-approving-controller", "csrapproving", true, csr_approving::start),
     controller("certificatesigningrequest-signing-controller", "csrsigning", true, csr_signing::start),
+    controller(csr_serving_approving::NAME, "", false, csr_serving_approving::start),
     controller("certificatesigningrequest-cleaner-controller", "csrcleaner", true, csr_cleaner::start),
     controller("persistentvolumeclaim-protection-controller", "pvc-protection", true, protection::claims::start),
     controller("persistentvolume-protection-controller", "pv-protection", true, protection::volumes::start),
@@ -139,6 +141,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     CONTROLLERS.iter().map(|controller| controller.name)
 }
 
+/// Reads a list of controllers, as upstream's `--controllers`; names of those that are not here are known, too.
+pub fn select<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Selection, String> {
+    Selection::parse(entries, |name| {
+        CONTROLLERS.iter().any(|c| c.is_called(name))
+            || LATER.iter().any(|row| row.0 == name || row.1 == name)
+    })
+}
+
 /// Who we are to the API server; field managers are called after it.
 const AGENT: &str = "kube-controller-manager/kyanite";
 
@@ -156,7 +166,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
 fn assemble(config: &Arc<Config>, client: kube::Client, bare: kube::Client) -> Manager {
     let mut manager = Runtime::new(Arc::clone(config), client, bare, config.own_identities);
     for controller in CONTROLLERS {
-        if config.selection.includes(controller) {
+        if config
+            .selection
+            .includes(|name| controller.is_called(name), controller.on_by_default)
+        {
             (controller.start)(&mut manager, controller.name);
             tracing::info!(controller = controller.name, "started");
         }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::Config;
 use crate::brain::{Action, Brain, Report, Victim};
+use crate::metrics;
 use crate::placement::Waiting;
 use crate::preemption::Budget;
 use crate::queue::Moment;
@@ -272,11 +273,15 @@ impl Hands {
         let now = self.shared.now();
         let mut brain = self.shared.brain();
         let mut actions = Vec::new();
-        while actions.len() < BATCH
-            && let Some(more) = brain.next(now)
-        {
+        while actions.len() < BATCH {
+            let begin = std::time::Instant::now();
+            let Some(more) = brain.next(now) else {
+                break;
+            };
+            metrics::attempted(&more, begin.elapsed());
             actions.extend(more);
         }
+        metrics::pending(brain.queue.lengths());
         actions
     }
 
@@ -326,6 +331,7 @@ impl Hands {
         self.shared
             .tell(|brain, now| brain.unassume(&pod.uid, is_gone, now));
         if !is_gone {
+            metrics::failed();
             let report = Report {
                 message: format!("binding rejected: {error}"),
                 promise: None,

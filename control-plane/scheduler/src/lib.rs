@@ -16,6 +16,7 @@ mod config;
 mod configuration;
 mod driver;
 pub mod hints;
+pub mod metrics;
 pub mod placement;
 pub mod preemption;
 pub mod profile;

@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rcgen::{KeyPair, PublicKeyData as _, SignatureAlgorithm, SigningKey as _};
 use rustls_pki_types::CertificateDer;
@@ -13,7 +11,6 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::request::{AltNames, Request, Subject};
-use crate::der;
 
 /// Certificates start in the past, for clocks that disagree.
 const BACKDATE: Duration = Duration::from_secs(5 * 60);
@@ -170,7 +167,7 @@ impl Authority {
         ]);
         let signature = self.key.sign(&to_sign).map_err(|e| e.to_string())?;
         let certificate = der::sequence(&[to_sign, algorithm, der::bit_string(&signature)]);
-        Ok(pem("CERTIFICATE", &certificate))
+        Ok(der::pem("CERTIFICATE", &certificate))
     }
 
     fn algorithm(&self) -> Result<Vec<u8>, String> {
@@ -301,21 +298,6 @@ fn life(lifetime: Duration, authority_ends: Timestamp, now: Timestamp) -> Result
         not_before,
         not_after: not_after.min(authority_ends),
     })
-}
-
-/// A PEM block.
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at(rest.len().min(64));
-        out.push_str(line);
-        out.push('\n');
-        rest = after;
-    }
-    out.push_str(&format!("-----END {label}-----\n"));
-    out
 }
 
 #[cfg(test)]

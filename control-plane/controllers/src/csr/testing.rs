@@ -2,8 +2,7 @@
 
 use rcgen::{KeyPair, PublicKeyData as _, SigningKey as _};
 
-use super::authority::pem;
-use crate::der;
+use der::pem;
 
 const ECDSA_SHA256: [u64; 7] = [1, 2, 840, 10045, 4, 3, 2];
 const EXTENSION_REQUEST: [u64; 7] = [1, 2, 840, 113_549, 1, 9, 14];

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::discovery::{self, Resource};
 use client_runtime::{Actor, Answer};
 
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const WHOLE: &str = "application/json";
+/// Objects that are in memory at once, of each resource; upstream's clients read so many at a time.
+const PAGE: usize = 500;
 /// How long finalizers may take: upstream's `finalizerEstimateSeconds`.
 const FINALIZERS_TAKE: u64 = 15;
 /// Resources emptied at the same time.
@@ -44,15 +46,14 @@ impl Outcome {
             Err(error) => return self.content_failures.push(error.to_string()),
         };
         self.estimate = self.estimate.max(left.estimate);
-        if left.objects.is_empty() {
+        if left.objects == 0 {
             return;
         }
         let name = format!("{}.{}", resource.plural, resource.group);
-        self.remaining.insert(name, left.objects.len());
-        let mut held = false;
-        for finalizer in left.objects.iter().flatten() {
-            *self.finalizers.entry(finalizer.clone()).or_default() += 1;
-            held = true;
+        self.remaining.insert(name, left.objects);
+        let held = !left.finalizers.is_empty();
+        for (finalizer, objects) in left.finalizers {
+            *self.finalizers.entry(finalizer).or_default() += objects;
         }
         match (left.estimate, held) {
             (0, true) => self.estimate = self.estimate.max(FINALIZERS_TAKE),
@@ -77,12 +78,68 @@ fn unexpected(namespace: &str, resource: &Resource) -> String {
 }
 
 /// What is left of one resource.
+#[derive(Default)]
 struct Left {
     namespace: String,
-    /// The finalizers of each object.
-    objects: Vec<Vec<String>>,
+    objects: usize,
+    /// How many objects wait, by finalizer.
+    finalizers: BTreeMap<String, usize>,
     /// Seconds of grace.
     estimate: u64,
+}
+
+impl Left {
+    fn add(&mut self, object: &Value) {
+        self.objects += 1;
+        for finalizer in finalizers(object) {
+            *self.finalizers.entry(finalizer).or_default() += 1;
+        }
+    }
+}
+
+/// A collection, page by page: a namespace may hold more than should be in memory at once.
+struct Pages {
+    path: String,
+    accept: &'static str,
+    /// Where the next page begins; nothing when there is none.
+    next: Option<String>,
+}
+
+impl Pages {
+    fn of(path: &str, accept: &'static str) -> Pages {
+        Pages {
+            path: path.to_owned(),
+            accept,
+            next: Some(String::new()),
+        }
+    }
+
+    async fn read(&mut self, actor: &Actor) -> Answer<Option<Vec<Value>>> {
+        let Some(path) = self.next_path() else {
+            return Ok(None);
+        };
+        let mut list = actor.read_as(&path, self.accept).await?.unwrap_or_default();
+        self.go_on_after(&list);
+        Ok(Some(match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        }))
+    }
+
+    /// Where the page after the last one is.
+    fn next_path(&mut self) -> Option<String> {
+        let token = self.next.take()?;
+        let path = &self.path;
+        Some(match token.as_str() {
+            "" => format!("{path}?limit={PAGE}"),
+            token => format!("{path}?limit={PAGE}&continue={token}"),
+        })
+    }
+
+    fn go_on_after(&mut self, list: &Value) {
+        let token = list["metadata"]["continue"].as_str();
+        self.next = token.filter(|token| !token.is_empty()).map(str::to_owned);
+    }
 }
 
 /// Deletes what there is, pods before everything else; `age` is the time since the namespace was deleted.
@@ -117,10 +174,13 @@ async fn empty_pods(
     namespace: &str,
     age: Duration,
 ) -> Answer<Left> {
-    let grace = longest_grace(&actor.list::<Pod>(namespace).await?);
+    let (mut grace, mut pages) = (0, Pages::of(&pods.path(namespace), WHOLE));
+    while let Some(page) = pages.read(actor).await? {
+        grace = grace.max(longest_grace(&page));
+    }
     let left = empty_resource(actor, pods, namespace).await?;
     Ok(Left {
-        estimate: match left.objects.is_empty() || age >= Duration::from_secs(grace) {
+        estimate: match left.objects == 0 || age >= Duration::from_secs(grace) {
             true => 0,
             false => grace,
         },
@@ -128,55 +188,63 @@ async fn empty_pods(
     })
 }
 
-fn longest_grace(pods: &[Pod]) -> u64 {
-    let has_ended = |pod: &Pod| {
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
+fn longest_grace(pods: &[Value]) -> u64 {
+    let has_ended = |pod: &Value| {
+        matches!(
+            pod["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed")
+        )
     };
     let running = pods.iter().filter(|pod| !has_ended(pod));
-    let grace = running.filter_map(|pod| pod.spec.as_ref()?.termination_grace_period_seconds);
-    grace
-        .filter_map(|seconds| u64::try_from(seconds).ok())
-        .max()
-        .unwrap_or(0)
+    let grace = running.filter_map(|pod| pod["spec"]["terminationGracePeriodSeconds"].as_u64());
+    grace.max().unwrap_or(0)
 }
 
 // What cannot be listed cannot be counted; upstream then takes it for gone, too.
 async fn empty_resource(actor: &Actor, resource: &Resource, namespace: &str) -> Answer<Left> {
     let path = resource.path(namespace);
-    let mut objects = list(actor, resource, &path).await?;
-    if !objects.is_empty() || !resource.can_list {
-        delete(actor, resource, &path, &objects).await?;
-        objects = list(actor, resource, &path).await?;
-    }
-    Ok(Left {
+    let is_empty = resource.can_list && {
+        let first = Pages::of(&path, METADATA).read(actor).await?;
+        first.is_none_or(|page| page.is_empty())
+    };
+    let mut left = Left {
         namespace: namespace.to_owned(),
-        objects: objects.iter().map(finalizers).collect(),
-        estimate: 0,
-    })
+        ..Left::default()
+    };
+    if is_empty {
+        return Ok(left);
+    }
+    if !(resource.can_delete_all && delete_all(actor, &path).await?) && resource.can_list {
+        delete_each(actor, &path).await?;
+    }
+    let mut pages = Pages::of(&path, METADATA);
+    while resource.can_list
+        && let Some(page) = pages.read(actor).await?
+    {
+        page.iter().for_each(|object| left.add(object));
+    }
+    Ok(left)
 }
 
-async fn list(actor: &Actor, resource: &Resource, path: &str) -> Answer<Vec<Value>> {
-    if !resource.can_list {
-        return Ok(Vec::new());
+// Gives whether the collection takes such deletes at all.
+async fn delete_all(actor: &Actor, path: &str) -> Answer<bool> {
+    let mut pages = Pages::of(path, METADATA);
+    while let Some(path) = pages.next_path() {
+        match actor.delete_at(&path).await? {
+            Some(deleted) => pages.go_on_after(&deleted),
+            None => return Ok(false),
+        }
     }
-    let mut list = actor.read_as(path, METADATA).await?.unwrap_or_default();
-    Ok(match list["items"].take() {
-        Value::Array(items) => items,
-        _ => Vec::new(),
-    })
+    Ok(true)
 }
 
-async fn delete(actor: &Actor, resource: &Resource, path: &str, objects: &[Value]) -> Answer<()> {
-    if resource.can_delete_all && actor.delete_at(path).await? {
-        return Ok(());
-    }
-    for object in objects {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        actor.delete_at(&format!("{path}/{name}")).await?;
+async fn delete_each(actor: &Actor, path: &str) -> Answer<()> {
+    let mut pages = Pages::of(path, METADATA);
+    while let Some(page) = pages.read(actor).await? {
+        for object in &page {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            actor.delete_at(&format!("{path}/{name}")).await?;
+        }
     }
     Ok(())
 }
@@ -209,12 +277,15 @@ mod tests {
     }
 
     fn left(objects: &[&[&str]], estimate: u64) -> Left {
-        let owned = |all: &&[&str]| all.iter().map(|f| (*f).to_owned()).collect();
-        Left {
+        let mut left = Left {
             namespace: "team".into(),
-            objects: objects.iter().map(owned).collect(),
             estimate,
+            ..Left::default()
+        };
+        for finalizers in objects {
+            left.add(&json!({"metadata": {"finalizers": finalizers}}));
         }
+        left
     }
 
     #[test]
@@ -247,14 +318,19 @@ mod tests {
     }
 
     #[test]
+    fn pages_follow_each_other_until_the_server_names_no_further_one() {
+        let mut pages = Pages::of("/api/v1/namespaces/a/pods", METADATA);
+        let first = pages.next_path().unwrap();
+        assert_eq!(first, "/api/v1/namespaces/a/pods?limit=500");
+        pages.go_on_after(&json!({"metadata": {"continue": "abc"}}));
+        assert_eq!(pages.next_path().unwrap(), format!("{first}&continue=abc"));
+        pages.go_on_after(&json!({"metadata": {}}));
+        assert_eq!(pages.next_path(), None);
+    }
+
+    #[test]
     fn the_grace_of_pods_that_have_ended_does_not_count() {
-        let pod = |grace: Value, phase: &str| -> Pod {
-            serde_json::from_value(json!({
-                "metadata": {}, "status": { "phase": phase },
-                "spec": { "containers": [], "terminationGracePeriodSeconds": grace },
-            }))
-            .unwrap()
-        };
+        let pod = |grace: Value, phase: &str| json!({"status": {"phase": phase}, "spec": {"terminationGracePeriodSeconds": grace}});
         assert_eq!(longest_grace(&[]), 0);
         let pods = [
             pod(json!(30), "Running"),

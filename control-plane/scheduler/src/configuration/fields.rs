@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube_kit::duration::go;
 use serde_json::{Map, Value};
 
 use super::ConfigurationError;
@@ -89,7 +90,8 @@ impl<'a> Fields<'a> {
     pub(super) fn duration(&mut self, field: &'static str) -> Read<Option<Duration>> {
         let what = "must be a duration such as 15s";
         let text = self.text(field)?;
-        let parsed = text.map(|text| seconds(&text).ok_or_else(|| self.wrong(field, what)));
+        let parsed =
+            text.map(|text| go::parse_unsigned(&text).map_err(|_| self.wrong(field, what)));
         parsed.transpose()
     }
 
@@ -126,28 +128,4 @@ pub(super) fn wrong(path: &str, cause: &str) -> ConfigurationError {
         path: path.to_owned(),
         cause: cause.to_owned(),
     }
-}
-
-// Go's durations as far as configurations use them: numbers with h, m, s or ms.
-fn seconds(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(digits);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let unit = match unit {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 0.001,
-            _ => return None,
-        };
-        total += Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()?;
-        rest = tail;
-    }
-    Some(total)
 }

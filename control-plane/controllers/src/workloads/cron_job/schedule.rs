@@ -3,6 +3,7 @@
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _, Unit, Zoned};
+use kube_kit::duration::go;
 
 /// A schedule that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub(super) struct Fields {
 
 /// No schedule is looked for further ahead, as upstream.
 const YEARS_AHEAD: i16 = 5;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
@@ -44,9 +46,9 @@ impl Schedule {
             other => other,
         };
         if let Some(every) = line.strip_prefix("@every ") {
-            let seconds =
-                seconds(every).ok_or_else(|| format!("failed to parse duration {line}"))?;
-            return Ok(Schedule::Every(seconds.max(1)));
+            let nanos = go::parse(every)
+                .map_err(|why| format!("failed to parse duration {line}: {why}"))?;
+            return Ok(Schedule::Every((nanos / NANOS_PER_SECOND).max(1)));
         }
         if line.starts_with('@') {
             return Err(format!("unrecognized descriptor: {line}"));
@@ -76,29 +78,6 @@ impl Schedule {
             Schedule::Fields(fields) => fields.next(after, zone),
         }
     }
-}
-
-// A duration as Go writes it, such as `1h30m`, in whole seconds.
-fn seconds(mut text: &str) -> Option<i64> {
-    let mut total = 0;
-    while !text.is_empty() {
-        let digits = text.find(|c: char| !c.is_ascii_digit())?;
-        let (number, rest) = text.split_at(digits);
-        let unit = rest
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let (unit, rest) = rest.split_at(unit);
-        let number: i64 = number.parse().ok()?;
-        total += match unit {
-            "h" => number.checked_mul(3600)?,
-            "m" => number.checked_mul(60)?,
-            "s" => number,
-            "ms" => number / 1000,
-            _ => return None,
-        };
-        text = rest;
-    }
-    Some(total)
 }
 
 fn is_star(field: &str) -> bool {
