@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::arm::{self, access, operation};
-use crate::clock::Chance;
+use crate::chance::Chance;
 use crate::entra::token::Caller;
 use crate::exchange::{Asked, Reply};
 use crate::settings::Settings;

@@ -17,6 +17,7 @@ pub(crate) mod kind;
 pub(crate) mod list;
 mod lock;
 pub(crate) mod operation;
+pub(crate) mod orders;
 pub(crate) mod query;
 pub(crate) mod reference;
 pub(crate) mod region;
@@ -57,7 +58,9 @@ fn decide(turn: &mut Turn<'_>, caller: &Caller, asked: &Asked) -> Result<Reply, 
     if let Some((id, is_result)) = operation::of_path(&path) {
         return operation::answer(turn, &id, is_result, asked);
     }
-    if let Some(reply) = lists_by_sight(turn, caller, asked, &path) {
+    let words = path.words();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some(reply) = lists_by_sight(turn, caller, asked, &path, &words) {
         return reply;
     }
     // The graph shows everybody what they may see.
@@ -70,7 +73,7 @@ fn decide(turn: &mut Turn<'_>, caller: &Caller, asked: &Asked) -> Result<Reply, 
         access::check(turn, caller, &action)?;
     }
     match &path.namespace {
-        None => without_provider(turn, caller, asked, &path),
+        None => without_provider(turn, asked, &path, &words),
         Some(_) => with_provider(turn, caller, asked, &path),
     }
 }
@@ -111,12 +114,11 @@ fn lists_by_sight(
     caller: &Caller,
     asked: &Asked,
     path: &Path,
+    words: &[&str],
 ) -> Option<Result<Reply, Fault>> {
     if asked.method != Method::GET || path.namespace.is_some() {
         return None;
     }
-    let words = path.words();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let sees = |scope: &str| access::sees(turn, caller, scope);
     let may_read = |scope: &str| {
         access::may(
@@ -127,7 +129,7 @@ fn lists_by_sight(
             false,
         )
     };
-    match (&path.subscription, &path.group, &words[..]) {
+    match (&path.subscription, &path.group, words) {
         (None, None, ["subscriptions"]) => {
             let all = [subscription::item(turn)];
             let seen = all
@@ -155,14 +157,12 @@ fn lists_by_sight(
 
 fn without_provider(
     turn: &mut Turn<'_>,
-    caller: &Caller,
     asked: &Asked,
     path: &Path,
+    words: &[&str],
 ) -> Result<Reply, Fault> {
-    let words = path.words();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_get = asked.method == Method::GET;
-    match (&path.subscription, &path.group, &words[..]) {
+    match (&path.subscription, &path.group, words) {
         (Some(subscription), Some(group), []) => group::answer(turn, asked, subscription, group),
         (Some(subscription), Some(group), ["resources"]) if is_get => {
             group::require(turn, subscription, group)?;
@@ -175,11 +175,7 @@ fn without_provider(
             Ok(Reply::list(all.collect()))
         }
         (Some(_), None, ["tagnames"]) if is_get => Ok(Reply::list(subscription::tag_names(turn))),
-        (Some(_), _, _) => Err(unknown_path(asked)),
-        (None, ..) => {
-            let _ = caller;
-            Err(unknown_path(asked))
-        }
+        _ => Err(unknown_path(asked)),
     }
 }
 

@@ -70,6 +70,7 @@ impl Books {
         self.write(&entry, None).await
     }
 
+    // In the order of keys: a resource (`arm/`) is as it should be before its operation (`op/`) is seen to end.
     async fn make(&self, changes: &Changes) -> Result<(), BooksError> {
         let writes = changes
             .iter()

@@ -12,7 +12,9 @@ use tokio::sync::{Mutex as Pen, Notify};
 use crate::arm::fault::Fault;
 use crate::arm::operation;
 use crate::books::Books;
-use crate::clock::{Chance, Clock};
+use clock::Clock;
+
+use crate::chance::Chance;
 use crate::entra::token::{self, Caller, Keys};
 use crate::exchange::{Asked, Body, Reply};
 use crate::providers::vault;
@@ -281,7 +283,8 @@ impl Door {
     }
 }
 
-fn broken() -> Fault {
+/// What nobody can explain.
+pub(crate) fn broken() -> Fault {
     Fault::new(
         500,
         "InternalServerError",

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::arm::access;
 use crate::books::{Books, BooksError};
-use crate::clock::Chance;
+use crate::chance::Chance;
 use crate::entra::directory;
 use crate::entra::token::Keys;
 use crate::settings::{Config, Settings};
@@ -65,8 +65,8 @@ fn settings(config: &Config, tenant: &str, subscription: &str) -> Settings {
         tenant: tenant.to_owned(),
         subscription: subscription.to_owned(),
         issuers: config.issuers.clone(),
-        cluster: config.cluster.clone(),
         throttle: config.throttle,
+        region: std::sync::Arc::clone(&config.region),
     }
 }
 
@@ -125,7 +125,7 @@ fn own(turn: &mut Turn<'_>, principal: &str, subscription: &str) {
     let id = format!("{scope}/providers/Microsoft.Authorization/roleAssignments/{name}");
     let role = format!("{scope}/providers/Microsoft.Authorization/roleDefinitions/{OWNER}");
     let kind = directory::object(turn, principal).map_or("ServicePrincipal", |(kind, _)| kind);
-    let now = crate::clock::seven_digits(turn.now);
+    let now = crate::chance::seven_digits(turn.now);
     let body = json!({"id": id, "name": name, "type": "Microsoft.Authorization/roleAssignments",
         "properties": {"principalId": principal, "principalType": kind, "roleDefinitionId": role, "scope": scope,
             "condition": null, "conditionVersion": null, "createdOn": now, "updatedOn": now, "createdBy": null,

@@ -11,7 +11,8 @@
 //! turn       what one request sees and wants changed: every decision is a pure function of it
 //! books      the state on disk, changed all or nothing (shell)
 //! metadata   IMDS and HIMDS, one service for each machine
-//! runner     brings operations to their end when they are due (shell)
+//! runner     brings operations to their end when they are due, and orders what they need (shell)
+//! region     what stands behind resources: nothing (hollow), or what the program puts there
 //! az         the files that make az speak to this cloud
 //! ```
 
@@ -20,13 +21,14 @@ mod arena;
 mod arm;
 pub mod az;
 mod books;
-mod clock;
+mod chance;
 mod door;
 mod entra;
 mod exchange;
 mod first_start;
 mod metadata;
 mod providers;
+mod region;
 #[cfg(test)]
 mod replay;
 mod runner;
@@ -42,13 +44,15 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+pub use ::clock::Clock;
 use books::Books;
 pub use books::BooksError;
-pub use clock::Clock;
 use door::Door;
 pub use entra::token::KeyError;
 pub use first_start::Credentials;
-pub use metadata::{Machine, Metadata};
+pub use metadata::{Find, Machine, Metadata};
+pub use providers::containers::Adopted;
+pub use region::{Done, Hollow, Node, Order, Region, Task, Trouble};
 pub use server::TlsError;
 pub use settings::{ClusterAccess, Config, Issuer, KeyPairFiles};
 
@@ -67,6 +71,9 @@ pub enum Error {
     /// Its port cannot be used.
     #[error("the cloud's port cannot be used: {0}")]
     Port(#[source] std::io::Error),
+    /// What was to be made known is refused by its own rules.
+    #[error("the cloud refuses what runs already: {0}")]
+    Refused(String),
 }
 
 /// A cloud that is ready to serve.
@@ -108,6 +115,22 @@ impl Cloud {
     /// The application that owns the subscription, and the person who does.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// Makes a cluster known that runs already; gives its resource id.
+    pub async fn adopt(&self, adopted: &Adopted) -> Result<String, Error> {
+        let decided = self
+            .door
+            .decide(|turn| {
+                let outcome = providers::containers::adopt(turn, adopted);
+                if outcome.is_err() {
+                    turn.forget();
+                }
+                outcome
+            })
+            .await;
+        let refused = |fault: arm::fault::Fault| Error::Refused(fault.message);
+        decided.map_err(refused)?.map_err(refused)
     }
 
     /// The metadata services of this cloud's machines.

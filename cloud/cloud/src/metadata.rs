@@ -62,6 +62,37 @@ impl Metadata {
     }
 }
 
+/// For which machine to speak, by the address of who asks.
+pub type Find = dyn Fn(IpAddr) -> Option<Machine> + Send + Sync;
+
+impl Metadata {
+    /// Speaks for all machines of a network until told to stop, for each to itself only.
+    pub async fn serve_network(
+        &self,
+        find: Arc<Find>,
+        listener: TcpListener,
+        stop: watch::Receiver<bool>,
+    ) {
+        let door = Arc::clone(&self.0);
+        server::serve(Arc::new(Services { door, find }), listener, None, stop).await;
+    }
+}
+
+struct Services {
+    door: Arc<Door>,
+    find: Arc<Find>,
+}
+
+impl Answers for Services {
+    async fn answer(&self, asked: Asked, peer: SocketAddr) -> Reply {
+        let door = Arc::clone(&self.door);
+        match (self.find)(peer.ip()) {
+            Some(machine) => Service { door, machine }.answer(asked, peer).await,
+            None => error(404, "not_found", "The request comes from no machine"),
+        }
+    }
+}
+
 struct Service {
     door: Arc<Door>,
     machine: Machine,
@@ -155,7 +186,7 @@ fn proven(directory: &std::path::Path, asked: &Asked) -> Result<(), Box<Reply>> 
         let _ = std::fs::remove_file(&path);
         return Ok(());
     }
-    let proof = crate::clock::Chance::new().secret();
+    let proof = crate::chance::Chance::new().secret();
     if let Err(cause) = lay_down(&path, &proof) {
         tracing::error!(%cause, path = %path.display(), "a proof cannot be laid down");
         return Err(Box::new(error(
@@ -419,9 +450,9 @@ mod tests {
     use crate::arena::{OWNER, SUBSCRIPTION, caller};
     use crate::arm::{self, access};
     use crate::books::Books;
-    use crate::clock::Clock;
     use crate::entra::token::Keys;
     use crate::settings::Settings;
+    use clock::Clock;
 
     #[test]
     fn what_the_real_service_refuses_is_refused() {

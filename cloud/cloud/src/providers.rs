@@ -23,6 +23,7 @@ use crate::arm::id::{Id, Path};
 use crate::arm::kind::Kind;
 use crate::entra::token::Caller;
 use crate::exchange::{Asked, Reply};
+use crate::region::Node;
 use crate::turn::Turn;
 
 /// A provider.
@@ -31,7 +32,8 @@ pub(crate) struct Provider {
     pub(crate) namespace: &'static str,
     /// The newest versions of its API that clients of ours name; every other one is taken too.
     pub(crate) versions: &'static [&'static str],
-    pub(crate) kinds: &'static [Kind],
+    /// Tables of its types.
+    pub(crate) kinds: &'static [&'static [Kind]],
     pub(crate) routes: &'static [Route],
     /// Types it lists and that are no resources of ours.
     pub(crate) more: &'static [&'static str],
@@ -169,6 +171,15 @@ fn names(pattern: &str, words: &[String]) -> Option<Vec<String>> {
         }
     }
     Some(names)
+}
+
+/// The machines of a resource, for whom stands behind it.
+pub(crate) fn nodes(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<Node> {
+    match kind.name {
+        "Microsoft.ContainerService/managedClusters" => containers::machines(turn, document),
+        _ if kind.namespace() == "Microsoft.Compute" => compute::nodes(turn, kind, document),
+        _ => Vec::new(),
+    }
 }
 
 /// Adds what `$expand` asks for.

@@ -1,10 +1,12 @@
 //! What this cloud is: its tenant, its subscription, where it is reached, how quick its operations are.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::clock::Clock;
+use crate::region::Region;
+use clock::Clock;
 
 /// A certificate and its key, as PEM files.
 #[derive(Debug, Clone)]
@@ -24,8 +26,9 @@ pub struct Issuer {
     pub keys: Value,
 }
 
-/// How clients reach the Kubernetes cluster that stands behind managed clusters; parts are base64 of PEM.
-#[derive(Debug, Clone)]
+/// How clients reach the Kubernetes cluster that stands behind a managed cluster; parts are base64 of PEM. A region
+/// keeps it as `access` with the cluster.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct ClusterAccess {
     /// The address of its API server.
     pub server: String,
@@ -50,12 +53,12 @@ pub struct Config {
     pub pace: f64,
     /// Whose tokens federated credentials may name, besides this cloud's own.
     pub issuers: Vec<Issuer>,
-    /// What kubeconfigs of managed clusters lead to; without it they lead nowhere.
-    pub cluster: Option<ClusterAccess>,
     /// Whether requests beyond the real buckets are refused.
     pub throttle: bool,
     /// The time.
     pub clock: Clock,
+    /// What stands behind resources.
+    pub region: Arc<dyn Region>,
 }
 
 /// What decisions read of the configuration.
@@ -66,8 +69,8 @@ pub(crate) struct Settings {
     pub(crate) tenant: String,
     pub(crate) subscription: String,
     pub(crate) issuers: Vec<Issuer>,
-    pub(crate) cluster: Option<ClusterAccess>,
     pub(crate) throttle: bool,
+    pub(crate) region: Arc<dyn Region>,
 }
 
 impl Settings {
@@ -89,8 +92,8 @@ impl Settings {
             tenant: "11111111-1111-4111-8111-111111111111".into(),
             subscription: "00000000-0000-0000-0000-000000000000".into(),
             issuers: Vec::new(),
-            cluster: None,
             throttle: false,
+            region: Arc::new(crate::region::Hollow),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::clock::Chance;
+use crate::chance::Chance;
 use crate::settings::Settings;
 
 /// The state as it is.

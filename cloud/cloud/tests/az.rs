@@ -51,6 +51,7 @@ fn certificates(dir: &Path) -> (PathBuf, KeyPairFiles) {
 
 struct Session {
     az: PathBuf,
+    origin: String,
     config: PathBuf,
     authority: PathBuf,
     home: PathBuf,
@@ -99,9 +100,9 @@ async fn with_cloud(work: impl FnOnce(&Session, &Credentials) + Send + 'static) 
         origin: origin.clone(),
         pace: 0.1,
         issuers: Vec::new(),
-        cluster: None,
         throttle: false,
         clock: Clock::system(),
+        region: std::sync::Arc::new(cloud::Hollow),
     };
     let cloud = Cloud::build(config, listener).await.unwrap();
     let credentials = cloud.credentials().clone();
@@ -111,7 +112,7 @@ async fn with_cloud(work: impl FnOnce(&Session, &Credentials) + Send + 'static) 
     }));
     let config = dir.path().join("az");
     let setup = Setup {
-        origin,
+        origin: origin.clone(),
         authority: authority.clone(),
         directory: config.clone(),
         credentials: credentials.clone(),
@@ -125,6 +126,7 @@ async fn with_cloud(work: impl FnOnce(&Session, &Credentials) + Send + 'static) 
     }
     let session = Session {
         az,
+        origin,
         config,
         authority,
         home: dir.path().to_owned(),
@@ -207,6 +209,32 @@ async fn az_makes_machines_balancers_vaults_and_deployments() {
         assert_eq!(shown["id"], vault["id"]);
         session.words("group delete -n g -y");
         assert_eq!(session.words("group list"), Value::Array(Vec::new()));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn azures_own_management_sdk_finds_what_it_expects() {
+    with_cloud(|session, credentials| {
+        // The libraries that az brings along.
+        let python = session.az.with_file_name("python");
+        let origin = session.origin.as_str();
+        let output = Command::new(python)
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sdk.py"))
+            .env("ORIGIN", origin)
+            .env("REQUESTS_CA_BUNDLE", &session.authority)
+            .env("AZURE_TENANT_ID", &credentials.tenant)
+            .env("AZURE_SUBSCRIPTION_ID", &credentials.subscription)
+            .env("AZURE_CLIENT_ID", &credentials.client_id)
+            .env("AZURE_CLIENT_SECRET", &credentials.client_secret)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let expected = serde_json::json!({"group": "Succeeded", "missing": "ResourceGroupNotFound", "disk": "Succeeded",
+            "cluster": "Succeeded", "second": 409, "pages": 4, "groups": 7, "refused": 400, "left": 0});
+        assert_eq!(seen, expected);
     })
     .await;
 }

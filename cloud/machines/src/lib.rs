@@ -12,6 +12,7 @@
 //!                                 upper work root  the overlay; data/: plain directories outside of it
 //!                                 console.log supervisor.log
 //! <directory>/networks/<name>/    network.json, netns: a network namespace with a bridge, held by a mount
+//! <directory>/lock                whoever changes which of these there are
 //! <cgroups>/kyanite/<group>       in every hierarchy of cgroups
 //! ```
 //!
@@ -33,6 +34,6 @@ mod preflight;
 mod spec;
 
 pub use driver::{Driver, Error, PowerOff, State};
-pub use namespaces::{Launcher, Machine, Namespaces, Network, Swept};
+pub use namespaces::{Launcher, METADATA, Machine, Namespaces, Network, Swept};
 pub use preflight::Missing;
 pub use spec::{Attachment, Bind, File, Spec};

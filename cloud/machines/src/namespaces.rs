@@ -13,7 +13,7 @@ mod settings;
 pub(crate) mod supervisor;
 
 pub(crate) use cgroups::{Hierarchy, of_this_host};
-pub use network::Network;
+pub use network::{METADATA, Network};
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,6 +24,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
@@ -118,16 +119,32 @@ impl Namespaces {
     /// Makes a network; one of the same name is kept as it is.
     pub fn create_network(&self, name: &str, subnet: Ipv4Net) -> Result<Network, Error> {
         check_name(name)?;
+        let _lock = self.lock()?;
         Network::create(self.networks().join(name), subnet)
     }
 
     /// Takes a network away.
     pub fn remove_network(&self, name: &str) -> Result<(), Error> {
+        let _lock = self.lock()?;
         self.network(name)?.remove()
+    }
+
+    /// Starts a machine, and makes its network if that is not there: nobody sweeps the one before the other is.
+    pub fn boot_with_network(&self, spec: &Spec, subnet: Ipv4Net) -> Result<(), Error> {
+        let home = {
+            let _lock = self.lock()?;
+            if let Some(attachment) = &spec.attachment {
+                check_name(&attachment.network)?;
+                Network::create(self.networks().join(&attachment.network), subnet)?;
+            }
+            self.prepare(spec)?
+        };
+        self.start(&home, &spec.name)
     }
 
     /// Takes every network away that no running machine is attached to; whoever boots a machine makes it anew.
     pub fn close_networks(&self) -> Result<(), Error> {
+        let _lock = self.lock()?;
         let running = self.list()?.into_iter().filter(|m| m.state != State::Off);
         let mut used = Vec::new();
         for machine in running {
@@ -153,10 +170,14 @@ impl Namespaces {
 
     /// All machines, by name.
     pub fn list(&self) -> Result<Vec<Machine>, Error> {
-        self.names("machines")
-            .iter()
-            .map(|name| self.machine(name))
-            .collect()
+        let names = self.names("machines").into_iter();
+        // One without a plan comes or goes just now.
+        let is_there = |name: &String| self.machines().join(name).join("plan.json").exists();
+        let all = names.filter_map(|name| match self.machine(&name) {
+            Err(_) if !is_there(&name) => None,
+            found => Some(found),
+        });
+        all.collect()
     }
 
     fn machine(&self, name: &str) -> Result<Machine, Error> {
@@ -169,6 +190,37 @@ impl Namespaces {
             address: home.plan()?.attachment.map(|a| a.address),
             pid: init.map(|init| init.pid),
         })
+    }
+
+    /// Stops everything in a machine where it is, or lets it go on.
+    pub fn freeze(&self, name: &str, frozen: bool) -> Result<(), Error> {
+        cgroups::freeze(&cgroups::of_this_host()?, &self.group(name)?, frozen)
+    }
+
+    /// Takes a machine off its network, as if its cable were pulled, or puts it back; one without a network stays so.
+    pub fn cut(&self, name: &str, cut: bool) -> Result<(), Error> {
+        let group = self.group(name)?;
+        match self.plan(name)?.attachment {
+            Some(attachment) => self
+                .network(&attachment.network)?
+                .set_port(&port(&group), !cut),
+            None => Ok(()),
+        }
+    }
+
+    // The control group of a machine that runs.
+    fn group(&self, name: &str) -> Result<String, Error> {
+        let home = self.home(name)?;
+        let group = home.record()?.group;
+        let is_off = state_of(&home)? == State::Off;
+        group
+            .filter(|_| !is_off)
+            .ok_or_else(|| Error::Off(name.to_owned()))
+    }
+
+    /// What the machine was last booted as.
+    pub fn plan(&self, name: &str) -> Result<Spec, Error> {
+        self.home(name)?.plan()
     }
 
     /// A command that runs this program in a machine, with the standard streams of the command.
@@ -205,6 +257,7 @@ impl Namespaces {
 
     /// Ends what a killed supervisor left running, and takes away networks that nobody uses.
     pub fn sweep(&self) -> Result<Swept, Error> {
+        let _lock = self.lock()?;
         let mut swept = Swept::default();
         let mut used = Vec::new();
         for name in self.names("machines") {
@@ -226,6 +279,36 @@ impl Namespaces {
             }
         }
         Ok(swept)
+    }
+
+    // Whoever changes which machines and networks there are has this meanwhile, in any process.
+    fn lock(&self) -> Result<fs::File, Error> {
+        let path = self.directory.join("lock");
+        let file = fs::OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(Error::file("open", &path))?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(Error::file("lock", &path))?;
+        Ok(file)
+    }
+
+    // Writes down what a machine is to be, which does not run.
+    fn prepare(&self, spec: &Spec) -> Result<Home, Error> {
+        check_name(&spec.name)?;
+        // Said now, rather than by a machine that does not start.
+        crate::custom_data::CustomData::read(&spec.custom_data)?;
+        let mut spec = spec.clone();
+        for bind in &mut spec.binds {
+            let found = fs::canonicalize(&bind.source);
+            bind.source = found.map_err(Error::file("show in a machine", &bind.source))?;
+        }
+        let home = Home::at(self.machines().join(&spec.name));
+        fs::create_dir_all(home.path()).map_err(Error::file("make", home.path()))?;
+        if state_of(&home)? != State::Off {
+            return Err(Error::Running(spec.name.clone()));
+        }
+        sweep_machine(&home)?;
+        home.write_plan(&spec)?;
+        Ok(home)
     }
 
     fn machines(&self) -> PathBuf {
@@ -278,21 +361,10 @@ impl Namespaces {
 
 impl Driver for Namespaces {
     fn boot(&self, spec: &Spec) -> Result<(), Error> {
-        check_name(&spec.name)?;
-        // Said now, rather than by a machine that does not start.
-        crate::custom_data::CustomData::read(&spec.custom_data)?;
-        let mut spec = spec.clone();
-        for bind in &mut spec.binds {
-            let found = fs::canonicalize(&bind.source);
-            bind.source = found.map_err(Error::file("show in a machine", &bind.source))?;
-        }
-        let home = Home::at(self.machines().join(&spec.name));
-        fs::create_dir_all(home.path()).map_err(Error::file("make", home.path()))?;
-        if state_of(&home)? != State::Off {
-            return Err(Error::Running(spec.name.clone()));
-        }
-        sweep_machine(&home)?;
-        home.write_plan(&spec)?;
+        let home = {
+            let _lock = self.lock()?;
+            self.prepare(spec)?
+        };
         self.start(&home, &spec.name)
     }
 
@@ -302,6 +374,10 @@ impl Driver for Namespaces {
             && off_within(&home, Signal::POWER, grace)?
         {
             return Ok(());
+        }
+        // Not everywhere can what is frozen be killed.
+        if let Some(group) = home.record()?.group {
+            let _ = cgroups::freeze(&cgroups::of_this_host()?, &group, false);
         }
         match off_within(&home, Signal::KILL, DYING)? {
             true => Ok(()),
@@ -315,8 +391,15 @@ impl Driver for Namespaces {
 
     fn remove(&self, name: &str) -> Result<(), Error> {
         self.power_off(name, PowerOff::Plug)?;
+        let _lock = self.lock()?;
         remove_directory(self.home(name)?.path())
     }
+}
+
+/// The port of a machine on its network's bridge. Names of links have at most 15 characters: the random end of the
+/// group's name tells ports apart.
+fn port(group: &str) -> String {
+    format!("m{}", &group[group.len() - 8..])
 }
 
 fn remove_directory(path: &Path) -> Result<(), Error> {

@@ -10,11 +10,10 @@ use serde::Serialize;
 use crate::namespaces::init::SYSTEMD;
 use crate::namespaces::of_this_host;
 
-/// `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, by their numbers.
-const CAPABILITIES: [(&str, u32); 2] = [("CAP_SYS_ADMIN", 21), ("CAP_NET_ADMIN", 12)];
-
-/// The namespaces of a machine, as `/proc/self/ns` names them.
-const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
+/// What the kernel calls the right to mount and to enter namespaces.
+const CAP_SYS_ADMIN: u32 = 21;
+/// What it calls the right to change networks.
+const CAP_NET_ADMIN: u32 = 12;
 
 /// The type of overlays, from the kernel's `magic.h`.
 const OVERLAYFS_MAGIC: u32 = 0x794c_7630;
@@ -91,62 +90,115 @@ fn effective(status: &str) -> u64 {
         .unwrap_or(0)
 }
 
+/// Something that a host needs: whether it is there, what is missing otherwise, and the next step.
+struct Need {
+    is_there: fn(&Facts) -> bool,
+    what: fn(&Facts) -> String,
+    remedy: &'static str,
+}
+
+const PRIVILEGED: &str = "in a container: start it with --privileged";
+const OTHER_KERNEL: &str = "use a kernel that has them";
+
+/// Everything that a host needs.
+const NEEDS: [Need; 15] = [
+    Need {
+        is_there: |facts| facts.root,
+        what: |_| "not root".to_owned(),
+        remedy: "run it with sudo",
+    },
+    // Of somebody who is not root they are not worth a word.
+    Need {
+        is_there: |facts| !facts.root || facts.can(CAP_SYS_ADMIN),
+        what: |_| "no CAP_SYS_ADMIN".to_owned(),
+        remedy: PRIVILEGED,
+    },
+    Need {
+        is_there: |facts| !facts.root || facts.can(CAP_NET_ADMIN),
+        what: |_| "no CAP_NET_ADMIN".to_owned(),
+        remedy: PRIVILEGED,
+    },
+    Need {
+        is_there: |facts| facts.systemd,
+        what: |_| "no systemd in /lib/systemd".to_owned(),
+        remedy: "install the package systemd",
+    },
+    Need {
+        is_there: |facts| facts.one_file_system,
+        what: |_| "/usr is another file system than /".to_owned(),
+        remedy: "machines see only the root's file system: use a host whose /usr is part of it",
+    },
+    Need {
+        is_there: |facts| facts.overlay,
+        what: |_| "no overlay file system".to_owned(),
+        remedy: "load the kernel module: modprobe overlay",
+    },
+    Need {
+        is_there: |facts| !facts.on_overlay,
+        what: |facts| format!("`{}` lies on an overlay", facts.directory),
+        remedy: "choose a directory on a real file system, in a container: a volume",
+    },
+    Need {
+        is_there: |facts| !facts.directory.contains([',', ':', '\\']),
+        what: |facts| format!("`{}` has a comma, colon or backslash", facts.directory),
+        remedy: "choose a directory without",
+    },
+    Need {
+        is_there: |facts| facts.has_namespace("cgroup"),
+        what: |_| "no cgroup namespaces".to_owned(),
+        remedy: OTHER_KERNEL,
+    },
+    Need {
+        is_there: |facts| facts.has_namespace("ipc"),
+        what: |_| "no ipc namespaces".to_owned(),
+        remedy: OTHER_KERNEL,
+    },
+    Need {
+        is_there: |facts| facts.has_namespace("mnt"),
+        what: |_| "no mnt namespaces".to_owned(),
+        remedy: OTHER_KERNEL,
+    },
+    Need {
+        is_there: |facts| facts.has_namespace("net"),
+        what: |_| "no net namespaces".to_owned(),
+        remedy: OTHER_KERNEL,
+    },
+    Need {
+        is_there: |facts| facts.has_namespace("pid"),
+        what: |_| "no pid namespaces".to_owned(),
+        remedy: OTHER_KERNEL,
+    },
+    Need {
+        is_there: |facts| facts.has_namespace("uts"),
+        what: |_| "no uts namespaces".to_owned(),
+        remedy: OTHER_KERNEL,
+    },
+    Need {
+        is_there: |facts| facts.control_groups,
+        what: |_| "no control groups for systemd below /sys/fs/cgroup".to_owned(),
+        remedy: "mount them: mount -t cgroup2 none /sys/fs/cgroup; in a container: --privileged --cgroupns=host",
+    },
+];
+
+impl Facts {
+    fn can(&self, capability: u32) -> bool {
+        self.capabilities & (1 << capability) != 0
+    }
+
+    fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.iter().any(|known| known == name)
+    }
+}
+
 /// Everything that is missing, not only the first.
 pub(crate) fn missing(facts: &Facts) -> Vec<Missing> {
-    let mut missing = Vec::new();
-    let mut need = |there: bool, what: String, remedy: &'static str| {
-        if !there {
-            missing.push(Missing { what, remedy });
-        }
-    };
-    need(facts.root, "not root".into(), "run it with sudo");
-    for (name, bit) in CAPABILITIES {
-        let has = !facts.root || facts.capabilities & (1 << bit) != 0;
-        need(
-            has,
-            format!("no {name}"),
-            "in a container: start it with --privileged",
-        );
-    }
-    need(
-        facts.systemd,
-        "no systemd in /lib/systemd".into(),
-        "install the package systemd",
-    );
-    need(
-        facts.one_file_system,
-        "/usr is another file system than /".into(),
-        "machines see only the root's file system: use a host whose /usr is part of it",
-    );
-    need(
-        facts.overlay,
-        "no overlay file system".into(),
-        "load the kernel module: modprobe overlay",
-    );
-    need(
-        !facts.on_overlay,
-        format!("`{}` lies on an overlay", facts.directory),
-        "choose a directory on a real file system, in a container: a volume",
-    );
-    need(
-        !facts.directory.contains([',', ':', '\\']),
-        format!("`{}` has a comma, colon or backslash", facts.directory),
-        "choose a directory without",
-    );
-    for name in NAMESPACES {
-        let has = facts.namespaces.iter().any(|n| n == name);
-        need(
-            has,
-            format!("no {name} namespaces"),
-            "use a kernel that has them",
-        );
-    }
-    need(
-        facts.control_groups,
-        "no control groups for systemd below /sys/fs/cgroup".into(),
-        "mount them: mount -t cgroup2 none /sys/fs/cgroup",
-    );
+    let missing = NEEDS.iter().filter(|need| !(need.is_there)(facts));
     missing
+        .map(|need| Missing {
+            what: (need.what)(facts),
+            remedy: need.remedy,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -162,7 +214,9 @@ mod tests {
             overlay: true,
             on_overlay: false,
             directory: "/var/lib/kyanite".to_owned(),
-            namespaces: NAMESPACES.map(str::to_owned).to_vec(),
+            namespaces: ["cgroup", "ipc", "mnt", "net", "pid", "uts"]
+                .map(str::to_owned)
+                .to_vec(),
             control_groups: true,
         }
     }

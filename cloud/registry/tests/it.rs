@@ -3,23 +3,15 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
+use harness::{Process, eventually, skip};
 use images::{Layer, Settings as ImageSettings, archive, digest};
 use registry::{Registry, Settings};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(90);
-
-fn skip(what_is_missing: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let line = format!("SKIPPED: {test}: {what_is_missing}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr is open");
-}
 
 /// A registry that ends with this.
 struct Served {
@@ -240,19 +232,9 @@ fn a_token_is_the_password_of_anybody() {
     }
 }
 
-// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A containerd of the test's own, for images only.
 struct Containerd {
-    _process: Running,
+    _process: Process,
     bin: PathBuf,
     dir: tempfile::TempDir,
 }
@@ -280,24 +262,17 @@ impl Containerd {
         let errors = log.try_clone().expect("a log");
         let mut command = Command::new(bin.join("containerd"));
         command.arg("--config").arg(dir.path().join("config.toml"));
-        let process = Running(
-            command
-                .stdout(log)
-                .stderr(errors)
-                .spawn()
-                .expect("it starts"),
-        );
+        let process = Process::spawn(command.stdout(log).stderr(errors));
         let containerd = Containerd {
             _process: process,
             bin,
             dir,
         };
-        let begin = Instant::now();
-        while containerd.ctr(&["version"]).is_err() {
-            let log = std::fs::read_to_string(containerd.dir.path().join("log"));
-            assert!(begin.elapsed() < PATIENCE, "containerd: {log:?}");
-            std::thread::park_timeout(Duration::from_millis(50));
-        }
+        eventually("containerd answers", || {
+            let log = || std::fs::read_to_string(containerd.dir.path().join("log"));
+            let answer = containerd.ctr(&["version"]);
+            answer.map_err(|said| format!("{said}; its log: {:?}", log()))
+        });
         Some(containerd)
     }
 

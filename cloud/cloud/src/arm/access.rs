@@ -152,7 +152,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::clock::Chance;
+    use crate::chance::Chance;
     use crate::settings::Settings;
     use crate::turn::Remembered;
 

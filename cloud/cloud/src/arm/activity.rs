@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::access;
 use super::fault::Fault;
 use super::id::Path;
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::entra::token::Caller;
 use crate::exchange::{Asked, Reply};
 use crate::turn::Turn;

@@ -25,17 +25,15 @@ pub(crate) fn body(asked: &Asked) -> Result<Value, Fault> {
 }
 
 /// `If-Match` and `If-None-Match`.
-pub(crate) fn preconditions(
+pub(crate) fn preconditions<'b>(
     asked: &Asked,
     kind: &Kind,
-    before: Option<&Document>,
+    before: Option<&'b Document>,
 ) -> Result<(), Fault> {
-    let now = before.map(|b| {
-        b.body["etag"]
-            .as_str()
-            .or_else(|| b.body["eTag"].as_str())
-            .unwrap_or_default()
-    });
+    // Those that are elements of another resource have it among their properties.
+    let marks = ["/etag", "/eTag", "/properties/eTag"];
+    let mark = |b: &'b Document| marks.iter().find_map(|mark| b.body.pointer(mark)?.as_str());
+    let now = before.map(|b| mark(b).unwrap_or_default());
     if let Some(wanted) = asked.header("if-match") {
         let fits = match now {
             Some(now) => wanted == "*" || bare(wanted) == bare(now),
@@ -86,6 +84,7 @@ pub(crate) fn complete(
 ) -> Result<Value, Fault> {
     check_name(id, kind)?;
     document::without_nulls(&mut body);
+    super::reference::hide(kind, &mut body);
     for pointer in kind.read_only {
         document::take(&mut body, pointer);
     }

@@ -10,14 +10,14 @@ use super::id::Id;
 use super::kind::{self, Goes};
 use super::operation::{self, Begin, Verb};
 use super::template::{Scope, Wanted, invalid};
-use super::{access, group, inner, resource};
-use crate::clock::seven_digits;
+use super::{access, group, inner, orders, resource};
+use crate::chance::seven_digits;
 use crate::entra::token::Caller;
 use crate::exchange::Reply;
 use crate::providers::Call;
 use crate::turn::Turn;
 
-const KIND: &str = "Microsoft.Resources/deployments";
+pub(super) const KIND: &str = "Microsoft.Resources/deployments";
 const MILLISECONDS: u64 = 300;
 /// How deep deployments may lie inside each other.
 const DEEPEST: usize = 5;
@@ -282,7 +282,10 @@ fn make_one(turn: &mut Turn<'_>, caller: &Caller, id: &Id, body: Value) -> Resul
     }
     let before = resource::find(turn, id, kind, "write")?;
     let stored = resource::store(turn, id, kind, before, body, kind.sparse)?;
-    if let Some(operation) = &stored.operation {
+    // What something real stands behind takes its own time; the deployment waits for it.
+    if let Some(operation) = &stored.operation
+        && !orders::is_real(turn, &stored.document)
+    {
         operation::complete(turn, operation);
     }
     Ok(())

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::id::{self, Id};
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::turn::Turn;
 
 /// A kept resource.

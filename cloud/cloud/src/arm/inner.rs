@@ -203,6 +203,7 @@ fn complete_one(
     let defaults: Value =
         serde_json::from_str(kind.defaults).expect("the table's defaults are JSON");
     document::without_nulls(element);
+    super::reference::hide(kind, element);
     for pointer in kind.read_only {
         document::take(element, pointer);
         if let Some(own) = before.and_then(|before| before.pointer(pointer)) {

@@ -158,6 +158,11 @@ pub(crate) const PLAIN: Kind = Kind {
     flat_errors: false,
 };
 
+/// A row that says nothing but its name.
+pub(crate) const fn only(name: &'static str, shape: Kind) -> Kind {
+    Kind { name, ..shape }
+}
+
 impl Kind {
     /// The type's own name without its provider, such as `virtualNetworks/subnets`.
     pub(crate) fn path(&self) -> &'static str {
@@ -193,7 +198,7 @@ impl Kind {
 pub(crate) fn all() -> impl Iterator<Item = &'static Kind> {
     providers::PROVIDERS
         .iter()
-        .flat_map(|provider| provider.kinds.iter())
+        .flat_map(|provider| provider.kinds.iter().copied().flatten())
 }
 
 static BY_NAME: LazyLock<HashMap<String, &'static Kind>> =

@@ -10,9 +10,10 @@ use super::document::{self, Document};
 use super::fault::Fault;
 use super::id::{Id, Path};
 use super::kind::{self, Goes};
-use super::{group, resource};
-use crate::clock::seven_digits;
+use super::{group, orders, resource};
+use crate::chance::seven_digits;
 use crate::exchange::{Asked, Reply, encode};
+use crate::region::Done;
 use crate::turn::Turn;
 
 /// What an operation does when its time has come.
@@ -59,6 +60,8 @@ pub(crate) struct Begin {
     pub(crate) then: Value,
     /// What the operation itself has to show.
     pub(crate) output: Value,
+    /// The word of an action and what came with it, for whom stands behind the resource.
+    pub(crate) action: Value,
 }
 
 impl Begin {
@@ -70,6 +73,7 @@ impl Begin {
             phases: Vec::new(),
             then: Value::Null,
             output: Value::Null,
+            action: Value::Null,
         }
     }
 }
@@ -94,7 +98,7 @@ pub(crate) fn begin(turn: &mut Turn<'_>, begin: Begin) -> String {
         key(&id),
         json!({"id": id, "status": "InProgress", "verb": begin.verb.name(), "resource": begin.resource,
             "start": seven_digits(turn.now), "due": start + scaled(begin.milliseconds), "phases": phases,
-            "then": begin.then, "output": begin.output}),
+            "then": begin.then, "output": begin.output, "action": begin.action}),
     );
     id
 }
@@ -105,20 +109,32 @@ pub(crate) fn due(key: &str, entry: &Value) -> Option<i64> {
         .then(|| entry["due"].as_i64().unwrap_or(0))
 }
 
+/// An operation that has not ended.
+pub(crate) fn under_way(turn: &Turn<'_>, id: &str) -> Option<Value> {
+    turn.get(&key(id)).filter(|o| o["status"] == "InProgress")
+}
+
+/// What an operation does.
+pub(crate) fn verb(operation: &Value) -> Verb {
+    Verb::named(operation["verb"].as_str().unwrap_or_default())
+}
+
 /// Brings an operation to its end.
 pub(crate) fn complete(turn: &mut Turn<'_>, id: &str) {
-    let Some(mut operation) = turn.get(&key(id)) else {
+    conclude(turn, id, &Done::default());
+}
+
+/// Brings an operation to its end, with what its order came to.
+pub(crate) fn conclude(turn: &mut Turn<'_>, id: &str, done: &Done) {
+    let Some(mut operation) = under_way(turn, id) else {
         return;
     };
-    if operation["status"] != "InProgress" {
-        return;
-    }
     let target = operation["resource"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
-    let outcome = match Verb::named(operation["verb"].as_str().unwrap_or_default()) {
-        Verb::Put | Verb::Action => ready(turn, &target, id, &operation["then"]),
+    let outcome = match verb(&operation) {
+        Verb::Put | Verb::Action => ready(turn, &target, id, &operation, done),
         Verb::Delete => gone(turn, &target, id),
         Verb::DeleteGroup => {
             group::clear(turn, &target);
@@ -126,6 +142,9 @@ pub(crate) fn complete(turn: &mut Turn<'_>, id: &str) {
         }
     };
     operation["end"] = json!(seven_digits(turn.now));
+    if !done.output.is_null() {
+        operation["output"] = done.output.clone();
+    }
     match outcome {
         Ok(()) => operation["status"] = json!("Succeeded"),
         Err(fault) => {
@@ -136,19 +155,25 @@ pub(crate) fn complete(turn: &mut Turn<'_>, id: &str) {
     turn.put(key(id), operation);
 }
 
+/// What an operation fails with that nobody can explain.
+pub(crate) fn unexplained() -> Value {
+    json!({"code": "InternalServerError", "message": "Encountered internal server error."})
+}
+
 /// Ends an operation that went wrong: it fails, and so does what it worked on.
-pub(crate) fn fail(turn: &mut Turn<'_>, id: &str) {
-    let Some(mut operation) = turn.get(&key(id)) else {
+pub(crate) fn fail(turn: &mut Turn<'_>, id: &str, error: Value) {
+    let Some(mut operation) = under_way(turn, id) else {
         return;
     };
-    let error =
-        json!({"code": "InternalServerError", "message": "Encountered internal server error."});
     let target = operation["resource"].as_str().unwrap_or_default();
     if let Some(mut document) =
         document::get(turn, target).filter(|d| d.operation.as_deref() == Some(id))
     {
         document.operation = None;
         document.body["properties"]["provisioningState"] = json!("Failed");
+        if operation["laid"] == true {
+            document.body["properties"]["status"] = json!({"provisioningError": error});
+        }
         document::put(turn, &document);
     }
     operation["status"] = json!("Failed");
@@ -168,17 +193,47 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, id: &str, code: &str, message: &str) {
 }
 
 // A later operation of the same resource has taken its place: then there is nothing to do.
-fn ready(turn: &mut Turn<'_>, target: &str, operation: &str, then: &Value) -> Result<(), Fault> {
+fn ready(
+    turn: &mut Turn<'_>,
+    target: &str,
+    id: &str,
+    operation: &Value,
+    done: &Done,
+) -> Result<(), Fault> {
     let Some(mut document) = document::get(turn, target) else {
         return Ok(());
     };
-    if document.operation.as_deref() != Some(operation) {
+    if document.operation.as_deref() != Some(id) {
         return Ok(());
     }
+    if operation["laid"] != true {
+        lay(turn, &mut document, &operation["then"]);
+    }
+    orders::lay_done(&mut document, done);
     document.operation = None;
+    if document.state() != "Failed" {
+        settle_all(&mut document);
+    }
+    document::put(turn, &document);
+    match document.state() {
+        "Failed" => Err(failure(&document)),
+        _ => Ok(()),
+    }
+}
+
+/// Lays over a resource what an operation leads to, and what follows from it.
+pub(crate) fn lay(turn: &mut Turn<'_>, document: &mut Document, then: &Value) {
     document::overlay(&mut document.body, then);
+    let kind = Id::parse(document.id()).and_then(|id| kind::named(&id.kind()));
+    if let Some(finish) = kind.and_then(|kind| kind.finish) {
+        finish(turn, document);
+    }
+}
+
+/// The resource is ready, and so are the children inside it.
+fn settle_all(document: &mut Document) {
     settle(&mut document.body);
-    let kind = Id::parse(target).and_then(|id| kind::named(&id.kind()));
+    let kind = Id::parse(document.id()).and_then(|id| kind::named(&id.kind()));
     for inner in kind.into_iter().flat_map(kind::Kind::inner) {
         let field = inner.within.unwrap_or_default();
         let list = document.body["properties"][field]
@@ -192,14 +247,6 @@ fn ready(turn: &mut Turn<'_>, target: &str, operation: &str, then: &Value) -> Re
             true => {}
             false => settle(element),
         });
-    }
-    if let Some(finish) = kind.and_then(|kind| kind.finish) {
-        finish(turn, &mut document);
-    }
-    document::put(turn, &document);
-    match document.state() {
-        "Failed" => Err(failure(&document)),
-        _ => Ok(()),
     }
 }
 

@@ -166,6 +166,13 @@ pub(crate) fn show(turn: &Turn<'_>, kind: &Kind, body: &mut Value) {
     }
 }
 
+/// Takes out of a body what only shows who refers to it: clients send back what they have read.
+pub(crate) fn hide(kind: &Kind, body: &mut Value) {
+    for (field, ..) in kind.shows {
+        super::document::take(body, &format!("/properties/{field}"));
+    }
+}
+
 /// Whether something is needed by nobody but those that go with it.
 pub(crate) fn check_unused(
     turn: &Turn<'_>,

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 /// Name, what people call it, its part of the world, its pair, and whether it has zones.
-const REGIONS: [(&str, &str, &str, &str, bool); 18] = [
+const REGIONS: [(&str, &str, &str, &str, bool); 19] = [
+    // This machine, as `kyanite up` calls it.
+    ("local", "Local", "Local", "local", true),
     ("eastus", "East US", "US", "westus", true),
     ("eastus2", "East US 2", "US", "centralus", true),
     ("westus", "West US", "US", "eastus", false),

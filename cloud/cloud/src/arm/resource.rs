@@ -335,7 +335,7 @@ pub(crate) fn store(
     document.body = body;
     document.hidden = hidden;
     document.version += 1;
-    document.changed = crate::clock::seven_digits(turn.now);
+    document.changed = crate::chance::seven_digits(turn.now);
     mark(turn, kind, &mut document);
     let operation = begin(
         turn,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::text;
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::turn::Turn;
 
 /// The domain of the tenant's people.

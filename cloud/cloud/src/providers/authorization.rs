@@ -8,7 +8,7 @@ use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::kind::{At, Draft, Kind, PLAIN};
 use crate::arm::role;
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::entra::directory;
 use crate::exchange::Reply;
 use crate::turn::Turn;
@@ -22,7 +22,7 @@ const EXTENSION: Kind = Kind {
 pub(super) const PROVIDER: Provider = Provider {
     namespace: "Microsoft.Authorization",
     versions: &["2022-04-01", "2020-05-01", "2016-09-01"],
-    kinds: &[
+    kinds: &[&[
         Kind {
             name: "Microsoft.Authorization/roleAssignments",
             put: (201, 200),
@@ -36,7 +36,7 @@ pub(super) const PROVIDER: Provider = Provider {
             decide: Some(lock),
             ..EXTENSION
         },
-    ],
+    ]],
     routes: ROUTES,
     more: &["roleDefinitions", "permissions", "policyAssignments"],
 };

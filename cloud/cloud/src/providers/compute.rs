@@ -1,4 +1,4 @@
-//! Microsoft.Compute: machines, scale sets and disks. Here they are hollow: states change by the clock, nothing boots.
+//! Microsoft.Compute: machines, scale sets and disks. In a hollow region states change by the clock and nothing boots.
 
 mod disks;
 mod machines;
@@ -11,9 +11,10 @@ use super::{Call, Provider, Route, get, post};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::{self, Fault};
 use crate::arm::id::Id;
-use crate::arm::kind::{Goes, Kind, PLAIN, Tag};
+use crate::arm::kind::{Goes, Kind, PLAIN, Tag, only};
 use crate::arm::operation::{self, Begin, Verb};
 use crate::exchange::Reply;
+use crate::region::Node;
 use crate::turn::Turn;
 
 const OWN: Kind = Kind {
@@ -53,7 +54,7 @@ pub(super) const PROVIDER: Provider = Provider {
         "2024-07-01",
         "2022-11-01",
     ],
-    kinds: KINDS,
+    kinds: &[KINDS],
     routes: ROUTES,
     more: &[
         "locations",
@@ -167,35 +168,17 @@ const KINDS: &[Kind] = &[
         decide: Some(without_state),
         ..AT_ONCE
     },
-    Kind {
-        name: "Microsoft.Compute/images",
-        ..OWN
-    },
+    only("Microsoft.Compute/images", OWN),
     Kind {
         name: "Microsoft.Compute/sshPublicKeys",
         decide: Some(without_state),
         ..AT_ONCE
     },
-    Kind {
-        name: "Microsoft.Compute/proximityPlacementGroups",
-        ..AT_ONCE
-    },
-    Kind {
-        name: "Microsoft.Compute/diskEncryptionSets",
-        ..OWN
-    },
-    Kind {
-        name: "Microsoft.Compute/galleries",
-        ..OWN
-    },
-    Kind {
-        name: "Microsoft.Compute/galleries/images",
-        ..OWN
-    },
-    Kind {
-        name: "Microsoft.Compute/galleries/images/versions",
-        ..OWN
-    },
+    only("Microsoft.Compute/proximityPlacementGroups", AT_ONCE),
+    only("Microsoft.Compute/diskEncryptionSets", OWN),
+    only("Microsoft.Compute/galleries", OWN),
+    only("Microsoft.Compute/galleries/images", OWN),
+    only("Microsoft.Compute/galleries/images/versions", OWN),
 ];
 
 const ROUTES: &[Route] = &[
@@ -318,6 +301,8 @@ fn target(turn: &Turn<'_>, call: &Call<'_>) -> Result<(Id, Document), Fault> {
 fn accepted(turn: &mut Turn<'_>, call: &Call<'_>, id: &Id, location: &str, output: Value) -> Reply {
     let mut begin = Begin::new(Verb::Action, &id.to_string(), 300);
     begin.output = output;
+    let word = call.path.rest.last().map(|word| word.to_lowercase());
+    begin.action = json!({"word": word, "input": call.body().unwrap_or_default()});
     let operation = operation::begin(turn, begin);
     let words = ("operations", "operations");
     let (status, result) =
@@ -342,6 +327,40 @@ fn statuses(power: &str, provisioning: &str) -> Value {
 
 fn power_of(document: &Document) -> &str {
     document.hidden["power"].as_str().unwrap_or("running")
+}
+
+/// The machines of a machine, of one in a scale set, or of a whole set.
+pub(super) fn nodes(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<Node> {
+    match kind.path() {
+        "virtualMachines" => vec![machines::node(turn, document)],
+        "virtualMachineScaleSets/virtualMachines" => vec![instance_node(turn, document, "")],
+        "virtualMachineScaleSets" => {
+            let id = Id::parse(document.id());
+            let all = id.map(|id| document::children(turn, &id, "virtualMachines"));
+            let all = all.unwrap_or_default();
+            all.iter().map(|one| instance_node(turn, one, "")).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A machine of a scale set, in a pool of a cluster or in none.
+pub(super) fn instance_node(turn: &Turn<'_>, instance: &Document, pool: &str) -> Node {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let subnet = instance.hidden["subnet"].as_str();
+    Node {
+        id: instance.id().to_owned(),
+        name: text(&instance.body["properties"]["osProfile"]["computerName"]).unwrap_or_default(),
+        pool: pool.to_owned(),
+        address: instance.hidden["address"]
+            .as_str()
+            .and_then(|a| a.parse().ok()),
+        subnet: subnet.and_then(|subnet| super::network::prefix(turn, subnet)),
+        network: subnet
+            .and_then(|id| Id::parse(id)?.parent())
+            .map(|id| id.to_string()),
+        zone: text(&instance.body["zones"][0]),
+    }
 }
 
 /// Adds the instance view that `$expand` asks for.

@@ -1,13 +1,19 @@
 //! Microsoft.ContainerService: managed clusters, their pools, and what a cluster puts into its group of nodes.
 //!
-//! Hollow: a cluster here is what ARM shows of it. The scale sets, balancers and addresses of its nodes are real
-//! resources of ours, made by [`nodes::sync`] whenever an operation on the cluster ends.
+//! The scale sets, balancers and addresses of a cluster's nodes are resources of ours, made by [`nodes::sync`]
+//! whenever an operation on the cluster comes to that. Whether a control plane and machines stand behind them is the
+//! region's affair.
 
 mod actions;
+mod adopted;
 mod cluster;
 mod nodes;
 mod pools;
 mod releases;
+
+pub use adopted::Adopted;
+pub(crate) use adopted::adopt;
+pub(super) use nodes::wanted as machines;
 
 use super::{Provider, Route, get, post};
 use crate::arm::document::Document;
@@ -35,7 +41,7 @@ pub(super) const PROVIDER: Provider = Provider {
         "2026-04-01",
         "2025-10-01",
     ],
-    kinds: KINDS,
+    kinds: &[KINDS],
     routes: ROUTES,
     more: &[
         "locations",

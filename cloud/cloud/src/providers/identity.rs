@@ -14,7 +14,7 @@ use crate::turn::Turn;
 pub(super) const PROVIDER: Provider = Provider {
     namespace: "Microsoft.ManagedIdentity",
     versions: &["2024-11-30", "2023-01-31"],
-    kinds: &[
+    kinds: &[&[
         Kind {
             name: "Microsoft.ManagedIdentity/userAssignedIdentities",
             read_only: &[
@@ -39,7 +39,7 @@ pub(super) const PROVIDER: Provider = Provider {
             longest: 120,
             ..PLAIN
         },
-    ],
+    ]],
     routes: &[post(
         "userAssignedIdentities/{}/listAssociatedResources",
         associated,

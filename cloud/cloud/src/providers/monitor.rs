@@ -12,7 +12,7 @@ use crate::turn::Turn;
 pub(super) const INSIGHTS: Provider = Provider {
     namespace: "Microsoft.Insights",
     versions: &["2022-06-01", "2015-04-01"],
-    kinds: &[
+    kinds: &[&[
         Kind {
             name: "Microsoft.Insights/dataCollectionRules",
             put: (200, 200),
@@ -39,7 +39,7 @@ pub(super) const INSIGHTS: Provider = Provider {
             put: (200, 200),
             ..PLAIN
         },
-    ],
+    ]],
     routes: &[get("eventtypes/management/values", events)],
     more: &["eventtypes", "metrics"],
 };
@@ -47,14 +47,14 @@ pub(super) const INSIGHTS: Provider = Provider {
 pub(super) const OPERATIONAL_INSIGHTS: Provider = Provider {
     namespace: "Microsoft.OperationalInsights",
     versions: &["2023-09-01", "2015-11-01-preview"],
-    kinds: &[Kind {
+    kinds: &[&[Kind {
         name: "Microsoft.OperationalInsights/workspaces",
         defaults: r#"{"properties":{"sku":{"name":"pergb2018"},"retentionInDays":30,"workspaceCapping":{"dailyQuotaGb":-1.0},
             "publicNetworkAccessForIngestion":"Enabled","publicNetworkAccessForQuery":"Enabled"}}"#,
         read_only: &["/properties/customerId"],
         decide: Some(customer_id),
         ..PLAIN
-    }],
+    }]],
     routes: &[post("workspaces/{}/sharedKeys", shared_keys)],
     more: &[],
 };
@@ -62,7 +62,7 @@ pub(super) const OPERATIONAL_INSIGHTS: Provider = Provider {
 pub(super) const HYBRID_COMPUTE: Provider = Provider {
     namespace: "Microsoft.HybridCompute",
     versions: &["2024-07-10", "2026-06-16-preview"],
-    kinds: &[
+    kinds: &[&[
         Kind {
             name: "Microsoft.HybridCompute/machines",
             put: (200, 200),
@@ -75,7 +75,7 @@ pub(super) const HYBRID_COMPUTE: Provider = Provider {
             name: "Microsoft.HybridCompute/machines/extensions",
             ..PLAIN
         },
-    ],
+    ]],
     routes: &[],
     more: &[],
 };

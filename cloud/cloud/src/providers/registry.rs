@@ -6,14 +6,14 @@ use super::{Call, Provider, get, identity, post};
 use crate::arm::document;
 use crate::arm::fault::{self, Fault};
 use crate::arm::kind::{Draft, Goes, Kind, PLAIN};
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::exchange::Reply;
 use crate::turn::Turn;
 
 pub(super) const PROVIDER: Provider = Provider {
     namespace: "Microsoft.ContainerRegistry",
     versions: &["2025-04-01", "2023-07-01", "2019-05-01"],
-    kinds: &[Kind {
+    kinds: &[&[Kind {
         name: "Microsoft.ContainerRegistry/registries",
         put: (201, 201),
         write: Goes::Async,
@@ -32,7 +32,7 @@ pub(super) const PROVIDER: Provider = Provider {
                 "azureADAuthenticationAsArmPolicy":{"status":"enabled"},"softDeletePolicy":{"retentionDays":7,"status":"disabled"}}}}"#,
         decide: Some(decide),
         ..PLAIN
-    }],
+    }]],
     routes: &[
         post("checkNameAvailability", available),
         post("registries/{}/listCredentials", credentials),

@@ -7,7 +7,7 @@ use crate::arm::{deployment, query};
 pub(super) const PROVIDER: Provider = Provider {
     namespace: "Microsoft.Resources",
     versions: &["2024-11-01", "2021-04-01"],
-    kinds: &[Kind {
+    kinds: &[&[Kind {
         name: "Microsoft.Resources/deployments",
         has_location: false,
         delete: Goes::Location,
@@ -15,7 +15,7 @@ pub(super) const PROVIDER: Provider = Provider {
         finish: Some(deployment::finish),
         longest: 64,
         ..PLAIN
-    }],
+    }]],
     routes: ROUTES,
     more: &["resourceGroups", "subscriptions", "tags", "locations"],
 };

@@ -6,7 +6,7 @@ use super::{Call, Provider, get, post, put};
 use crate::arm::document;
 use crate::arm::fault::{self, Fault};
 use crate::arm::kind::{Draft, Goes, Kind, PLAIN, Tag};
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::exchange::Reply;
 use crate::turn::Turn;
 
@@ -22,7 +22,7 @@ const PART: Kind = Kind {
 pub(super) const PROVIDER: Provider = Provider {
     namespace: "Microsoft.Storage",
     versions: &["2025-01-01", "2024-01-01", "2023-01-01"],
-    kinds: &[
+    kinds: &[&[
         Kind {
             name: "Microsoft.Storage/storageAccounts",
             put: (202, 200),
@@ -66,7 +66,7 @@ pub(super) const PROVIDER: Provider = Provider {
             name: "Microsoft.Storage/storageAccounts/tableServices/tables",
             ..PART
         },
-    ],
+    ]],
     routes: &[
         post("checkNameAvailability", available),
         post("storageAccounts/{}/listKeys", keys),

@@ -14,7 +14,7 @@ use crate::turn::Turn;
 pub(super) const PROVIDER: Provider = Provider {
     namespace: "Microsoft.KeyVault",
     versions: &["2024-11-01", "2023-07-01", "2022-07-01"],
-    kinds: &[Kind {
+    kinds: &[&[Kind {
         name: "Microsoft.KeyVault/vaults",
         put: (200, 200),
         required: &["/properties/tenantId", "/properties/sku/name"],
@@ -26,7 +26,7 @@ pub(super) const PROVIDER: Provider = Provider {
         sparse: true,
         decide: Some(decide),
         ..PLAIN
-    }],
+    }]],
     routes: &[
         post("checkNameAvailability", available),
         get("deletedVaults", nothing),

@@ -172,6 +172,29 @@ pub(crate) fn join(hierarchies: &[Hierarchy], group: &str) -> Result<(), Error> 
     Ok(())
 }
 
+/// Stops every process of the group where it is, or lets them go on. In version 2 where there is one: there a frozen
+/// process can still be killed.
+pub(crate) fn freeze(hierarchies: &[Hierarchy], group: &str, frozen: bool) -> Result<(), Error> {
+    let two = hierarchies.iter().find(|h| h.version == Version::Two);
+    let one = hierarchies.iter().find(|h| h.has("freezer"));
+    let (file, word) = match (two, one) {
+        (Some(h), _) => (
+            h.group(group).join("cgroup.freeze"),
+            if frozen { "1" } else { "0" },
+        ),
+        (None, Some(h)) => {
+            let word = if frozen { "FROZEN" } else { "THAWED" };
+            (h.group(group).join("freezer.state"), word)
+        }
+        (None, None) => {
+            return Err(Error::Remains(
+                "this host cannot freeze processes".to_owned(),
+            ));
+        }
+    };
+    fs::write(&file, word).map_err(Error::file("write", &file))
+}
+
 /// Ends every process of the group and takes the group away; one that is not there is gone already.
 pub(crate) fn remove(hierarchies: &[Hierarchy], group: &str) -> Result<(), Error> {
     let groups: Vec<PathBuf> = hierarchies.iter().map(|h| h.group(group)).collect();

@@ -27,6 +27,9 @@ const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// A setting of the calling thread's namespace.
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 
+/// The address of the metadata service in every network.
+pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
 /// The type of the kernel's file system of namespaces, from its `magic.h`.
 const NSFS_MAGIC: u32 = 0x6e73_6673;
 
@@ -104,6 +107,19 @@ impl Network {
         self.inside(route)?
     }
 
+    /// Switches a port of the bridge on or off; its machine sees its carrier come and go.
+    pub(crate) fn set_port(&self, port: &str, on: bool) -> Result<(), Error> {
+        let port = port.to_owned();
+        let set = || {
+            netlink("switch a port of a network", |netlink| async move {
+                let message = LinkUnspec::new_with_index(index(&netlink, &port).await?);
+                let message = if on { message.up() } else { message.down() };
+                netlink.link().set(message.build()).execute().await
+            })
+        };
+        self.inside(set)?
+    }
+
     fn is_there(&self) -> bool {
         rustix::fs::statfs(self.namespace()).is_ok_and(|s| s.f_type as u32 == NSFS_MAGIC)
     }
@@ -120,11 +136,10 @@ impl Network {
                 let index = index(&netlink, BRIDGE).await?;
                 let address = IpAddr::V4(self.gateway());
                 let prefix = self.subnet.prefix_len();
-                netlink
-                    .address()
-                    .add(index, address, prefix)
-                    .execute()
-                    .await
+                let add = |address, prefix| netlink.address().add(index, address, prefix);
+                add(address, prefix).execute().await?;
+                // Where machines ask who they are, if somebody listens there.
+                add(METADATA.into(), 32).execute().await
             })?;
             // It is a router too: between machines' pods, as its route table says.
             fs::write(FORWARDING, "1").map_err(Error::file("write", Path::new(FORWARDING)))?;

@@ -158,9 +158,7 @@ fn connect(home: &Home, spec: &Spec, group: &str) -> Result<(), Error> {
     if !dir.is_dir() {
         return Err(Error::NoNetwork(attachment.network.clone()));
     }
-    // Names of links have at most 15 characters: the random end of the group's name tells ports apart.
-    let port = format!("m{}", &group[group.len() - 8..]);
-    Network::open(dir)?.attach(attachment, &port)
+    Network::open(dir)?.attach(attachment, &super::port(group))
 }
 
 // Returns once the machine's first process has become systemd.

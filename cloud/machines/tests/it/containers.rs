@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use harness::{Image, skip};
 use machines::{Bind, Driver as _, File, PowerOff, Spec};
 
-use crate::host::{Host, skip};
-use crate::image::{IMAGE, archive};
+use crate::host::Host;
+
+const IMAGE: &str = "machines.test/busybox:1";
 
 // As in containerd's own unit, without what needs a right that not every root has.
 const UNIT: &str = "[Unit]
@@ -26,7 +28,11 @@ fn containerd_runs_under_systemd_and_a_container_in_it() {
             "no containerd: CONTAINERD_BIN is not set (scripts/setup --for test, scripts/env)",
         );
     };
-    let image = archive(host.path(), &programs.join("busybox"));
+    let image = Image {
+        name: IMAGE,
+        links: &[],
+    };
+    let image = image.archive(host.path(), &programs.join("busybox"));
     host.boot(&Spec {
         name: "containers".to_owned(),
         files: vec![File::new("/etc/systemd/system/containerd.service", UNIT)],

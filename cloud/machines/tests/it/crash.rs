@@ -1,9 +1,10 @@
 //! Supervisors can be killed at any time; what they leave behind is found and taken away.
 
+use harness::eventually;
 use machines::{Driver as _, Spec, State};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::host::{Host, eventually, groups_of, processes};
+use crate::host::{Host, groups_of, processes};
 
 fn kill_supervisor(host: &Host, name: &str) -> usize {
     let home = format!("supervise\0{}/machines/{name}\0", host.path().display());

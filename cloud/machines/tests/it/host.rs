@@ -1,26 +1,12 @@
 //! A directory of machines that takes everything away with it, and says when something stays.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
+use harness::{eventually, skip};
 use machines::{Driver as _, Launcher, Namespaces, Spec};
 
 const LAUNCHER: &str = env!("CARGO_BIN_EXE_machine-launcher");
-
-/// On a busy machine everything takes longer than one thinks.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Says that the running test lacks something here; `make test` collects these lines.
-pub(crate) fn skip(what_is_missing: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let line = format!("SKIPPED: {test}: {what_is_missing}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr is open");
-}
 
 /// A place for machines; with it end all machines in it.
 pub(crate) struct Host {
@@ -187,20 +173,4 @@ pub(crate) fn processes(text: &str) -> Vec<i32> {
         String::from_utf8_lossy(&arguments).contains(text)
     };
     pids.filter(has).collect()
-}
-
-/// Waits for something to become true.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place that looks again and again, with a deadline"
-)]
-pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match probe() {
-            Ok(value) => return value,
-            Err(said) if Instant::now() > deadline => panic!("not in time: {what}: {said}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
 }

@@ -6,6 +6,5 @@ mod containers;
 mod crash;
 mod custom_data;
 mod host;
-mod image;
 mod network;
 mod power;

@@ -4,9 +4,10 @@ use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use harness::eventually;
 use machines::{Attachment, File, Network, Spec};
 
-use crate::host::{Host, eventually};
+use crate::host::Host;
 
 // A machine that says its name to whoever connects.
 fn greeter(name: &str, network: &str, address: [u8; 4]) -> Spec {

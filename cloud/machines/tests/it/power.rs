@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use harness::eventually;
 use machines::{Driver as _, Error, PowerOff, Spec, State};
 
-use crate::host::{Host, eventually};
+use crate::host::Host;
 
 fn booted(name: &str) -> Option<(Host, Spec)> {
     let host = Host::new()?;

@@ -1,8 +1,10 @@
 //! The functions of templates. One that is missing is named in the error.
 
+mod collections;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{Scope, invalid};
@@ -39,7 +41,7 @@ pub(super) fn call(scope: &Scope<'_, '_>, name: &str, a: Arguments<'_>) -> Resul
         | "utcnow"
         | "newguid" => about_resources(scope, &lower, a),
         _ => match texts(&lower, a)
-            .or_else(|| collections(&lower, a))
+            .or_else(|| collections::call(&lower, a))
             .or_else(|| logic(&lower, a))
         {
             Some(value) => Ok(value),
@@ -182,140 +184,6 @@ fn guid(a: Arguments<'_>) -> String {
     uuid::Builder::from_custom_bytes(bytes)
         .into_uuid()
         .to_string()
-}
-
-fn collections(name: &str, a: Arguments<'_>) -> Option<Value> {
-    let first = a.first();
-    Some(match name {
-        "array" => match first? {
-            Value::Array(_) => first?.clone(),
-            one => json!([one]),
-        },
-        "createarray" => json!(a),
-        "createobject" => {
-            let pairs = a
-                .chunks_exact(2)
-                .map(|pair| (plain(&pair[0]), pair[1].clone()));
-            Value::Object(pairs.collect::<Map<_, _>>())
-        }
-        "length" => json!(match first? {
-            Value::Array(all) => all.len(),
-            Value::Object(map) => map.len(),
-            other => other.as_str()?.chars().count(),
-        }),
-        "empty" => json!(match first? {
-            Value::Array(all) => all.is_empty(),
-            Value::Object(map) => map.is_empty(),
-            Value::String(text) => text.is_empty(),
-            Value::Null => true,
-            _ => false,
-        }),
-        "contains" => json!(match first? {
-            Value::Array(all) => all.contains(a.get(1)?),
-            Value::Object(map) => map.keys().any(|key| key.eq_ignore_ascii_case(text(a, 1))),
-            other => other.as_str()?.contains(text(a, 1)),
-        }),
-        "first" => match first? {
-            Value::Array(all) => all.first().cloned().unwrap_or_default(),
-            other => json!(other.as_str()?.chars().take(1).collect::<String>()),
-        },
-        "last" => match first? {
-            Value::Array(all) => all.last().cloned().unwrap_or_default(),
-            other => json!(
-                other
-                    .as_str()?
-                    .chars()
-                    .last()
-                    .map(String::from)
-                    .unwrap_or_default()
-            ),
-        },
-        "skip" => json!(
-            first?
-                .as_array()?
-                .iter()
-                .skip(number(a, 1)? as usize)
-                .collect::<Vec<_>>()
-        ),
-        "take" => match first? {
-            Value::Array(all) => json!(all.iter().take(number(a, 1)? as usize).collect::<Vec<_>>()),
-            other => json!(
-                other
-                    .as_str()?
-                    .chars()
-                    .take(number(a, 1)? as usize)
-                    .collect::<String>()
-            ),
-        },
-        "range" => {
-            let (from, count) = (number(a, 0)?, number(a, 1)?);
-            if !(0..=LONGEST as i64).contains(&count) {
-                return None;
-            }
-            json!((from..from.checked_add(count)?).collect::<Vec<_>>())
-        }
-        "indexof" => json!(
-            first?
-                .as_array()?
-                .iter()
-                .position(|v| Some(v) == a.get(1))
-                .map_or(-1, |at| at as i64)
-        ),
-        "union" => match first? {
-            Value::Object(_) => {
-                let mut all = Value::Object(Map::new());
-                a.iter().for_each(|one| document::overlay(&mut all, one));
-                all
-            }
-            _ => {
-                let mut all: Vec<Value> = Vec::new();
-                let each = a.iter().filter_map(Value::as_array).flatten();
-                each.for_each(|one| {
-                    if !all.contains(one) {
-                        all.push(one.clone())
-                    }
-                });
-                json!(all)
-            }
-        },
-        "intersection" => {
-            let common = |one: &&Value| {
-                a[1..]
-                    .iter()
-                    .all(|other| other.as_array().is_some_and(|all| all.contains(one)))
-            };
-            json!(first?.as_array()?.iter().filter(common).collect::<Vec<_>>())
-        }
-        "items" => {
-            let pairs = first?.as_object()?.iter();
-            json!(
-                pairs
-                    .map(|(key, value)| json!({"key": key, "value": value}))
-                    .collect::<Vec<_>>()
-            )
-        }
-        "objectkeys" => json!(first?.as_object()?.keys().collect::<Vec<_>>()),
-        "flatten" => json!(
-            first?
-                .as_array()?
-                .iter()
-                .filter_map(Value::as_array)
-                .flatten()
-                .collect::<Vec<_>>()
-        ),
-        "tryget" => {
-            let mut at = first?;
-            for step in &a[1..] {
-                at = match (step.as_str(), step.as_u64()) {
-                    (Some(name), _) => &at[name],
-                    (_, Some(index)) => &at[index as usize],
-                    _ => &Value::Null,
-                };
-            }
-            at.clone()
-        }
-        _ => return None,
-    })
 }
 
 fn logic(name: &str, a: Arguments<'_>) -> Option<Value> {

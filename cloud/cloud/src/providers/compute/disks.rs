@@ -8,7 +8,7 @@ use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::id::Id;
 use crate::arm::kind::Draft;
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::exchange::Reply;
 use crate::turn::Turn;
 

@@ -2,14 +2,16 @@
 
 use serde_json::{Value, json};
 
+use super::super::network::network_prefix;
 use super::super::{Call, identity};
 use super::{accepted, disks, power_of, sizes, statuses, target};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::id::Id;
 use crate::arm::kind::Draft;
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::exchange::Reply;
+use crate::region::Node;
 use crate::turn::Turn;
 
 /// Which power state an action leads to.
@@ -40,6 +42,8 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
     check_unchanged(draft)?;
     identity::assign(turn, draft)?;
     let image = draft.body["properties"]["storageProfile"]["imageReference"].clone();
+    // Whoever boots the machine gets it; nobody else does.
+    let custom_data = draft.body["properties"]["osProfile"]["customData"].clone();
     complete_system(&mut draft.body["properties"]["osProfile"], &image);
     storage(turn, draft)?;
     let (own, made) = (
@@ -58,7 +62,7 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
         made
     };
     if draft.hidden["power"].is_null() {
-        draft.hidden = json!({"power": "running"});
+        draft.hidden = json!({"power": "running", "customData": custom_data});
     }
     Ok(())
 }
@@ -204,6 +208,34 @@ pub(super) fn finish(turn: &mut Turn<'_>, document: &mut Document) {
         kind,
     );
     document.body["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"] = json!(address);
+}
+
+/// The machine as a region sees it: its first card's first address.
+pub(super) fn node(turn: &Turn<'_>, document: &Document) -> Node {
+    let properties = &document.body["properties"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let card = properties["networkProfile"]["networkInterfaces"][0]["id"].as_str();
+    let card = card.and_then(|id| document::get(turn, id));
+    let first =
+        card.map(|card| card.body["properties"]["ipConfigurations"][0]["properties"].clone());
+    let first = first.unwrap_or_default();
+    let network = first["subnet"]["id"].as_str();
+    let network = network
+        .and_then(|id| Id::parse(id)?.parent())
+        .map(|id| id.to_string());
+    Node {
+        id: document.id().to_owned(),
+        name: text(&properties["osProfile"]["computerName"])
+            .or_else(|| text(&document.body["name"]))
+            .unwrap_or_default(),
+        pool: String::new(),
+        address: first["privateIPAddress"]
+            .as_str()
+            .and_then(|a| a.parse().ok()),
+        subnet: network.as_deref().and_then(|id| network_prefix(turn, id)),
+        network,
+        zone: text(&document.body["zones"][0]),
+    }
 }
 
 /// A machine lets go of its disks.

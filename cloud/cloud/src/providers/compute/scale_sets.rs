@@ -9,7 +9,7 @@ use crate::arm::document::{self, Document};
 use crate::arm::fault::{self, Fault};
 use crate::arm::id::Id;
 use crate::arm::kind::Draft;
-use crate::clock::seven_digits;
+use crate::chance::seven_digits;
 use crate::exchange::Reply;
 use crate::turn::Turn;
 
@@ -160,7 +160,7 @@ fn grow(
     };
     for (at, id) in ids.iter().enumerate() {
         let address = addresses.get(at).map(ToString::to_string);
-        let body = instance(turn, draft, *id, at);
+        let body = instance(turn, draft, *id);
         let mut document = Document::new(turn, body);
         document.hidden =
             json!({"power": "running", "address": address, "subnet": subnet(&draft.body)});
@@ -176,7 +176,7 @@ fn suffix(number: u64) -> String {
     (0..6).rev().map(digit).collect()
 }
 
-fn instance(turn: &mut Turn<'_>, draft: &Draft<'_>, number: u64, at: usize) -> Value {
+fn instance(turn: &mut Turn<'_>, draft: &Draft<'_>, number: u64) -> Value {
     let (set, model) = (draft.id.name(), &draft.body);
     let profile = &model["properties"]["virtualMachineProfile"];
     let prefix = profile["osProfile"]["computerNamePrefix"]
@@ -215,7 +215,8 @@ fn instance(turn: &mut Turn<'_>, draft: &Draft<'_>, number: u64, at: usize) -> V
     }
     // Zones are used in turn.
     if let Some(zones) = model["zones"].as_array().filter(|zones| !zones.is_empty()) {
-        body["zones"] = json!([zones[at % zones.len()]]);
+        let at = usize::try_from(number).unwrap_or(0) % zones.len();
+        body["zones"] = json!([zones[at]]);
     }
     body
 }

@@ -5,13 +5,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::super::Call;
-use super::{nodes, releases};
+use super::{cluster, nodes, releases};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::{self, Fault};
 use crate::arm::id::Id;
 use crate::arm::kind::Goes;
 use crate::arm::operation::{self, Begin, Verb};
 use crate::exchange::Reply;
+use crate::settings::ClusterAccess;
 use crate::turn::Turn;
 
 pub(super) fn nothing(_: &mut Turn<'_>, _: &Call<'_>) -> Result<Reply, Fault> {
@@ -85,6 +86,7 @@ fn begin(
 
 pub(super) fn stop(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let (id, found) = cluster(turn, call)?;
+    cluster::check_own(&found).map_err(Fault::flat)?;
     match found.body["properties"]["powerState"]["code"] == "Stopped" {
         true => Ok(Reply::empty(204)),
         false => begin(
@@ -342,7 +344,8 @@ fn credential(turn: &mut Turn<'_>, call: &Call<'_>, who: &str) -> Result<Reply, 
         .as_str()
         .or_else(|| properties["fqdn"].as_str())
         .unwrap_or_default();
-    let access = turn.settings.cluster.as_ref();
+    let access: Option<ClusterAccess> = serde_json::from_value(found.hidden["access"].clone()).ok();
+    let access = access.as_ref();
     let server = access.map_or_else(
         || format!("https://{fqdn}:443"),
         |access| access.server.clone(),
@@ -382,7 +385,7 @@ pub(super) fn run_command(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply,
     let (_, found) = cluster(turn, call)?;
     let body = call.body()?;
     let id = turn.chance.hex(32);
-    let now = crate::clock::seven_digits(turn.now);
+    let now = crate::chance::seven_digits(turn.now);
     let result = json!({"id": id, "properties": {"provisioningState": "Succeeded", "exitCode": 0, "startedAt": now,
         "finishedAt": now, "logs": "", "reason": format!("the cluster is hollow; not run: {}", body["command"])}});
     turn.put(format!("command/{id}"), result);

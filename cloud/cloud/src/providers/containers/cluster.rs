@@ -398,7 +398,18 @@ pub(super) fn finish(turn: &mut Turn<'_>, document: &mut Document) {
     }
 }
 
-/// A cluster always may go; its nodes go with it.
-pub(super) fn leave(_: &mut Turn<'_>, _: &Id, _: &Document) -> Result<(), Fault> {
-    Ok(())
+/// A cluster always may go, and its nodes with it; but for the one that this cloud is a part of.
+pub(super) fn leave(_: &mut Turn<'_>, _: &Id, document: &Document) -> Result<(), Fault> {
+    check_own(document)
+}
+
+/// Refuses what would end the cluster that this cloud runs beside.
+pub(super) fn check_own(document: &Document) -> Result<(), Fault> {
+    match document.hidden["adopted"] == true {
+        true => Err(Fault::conflict(
+            "OperationNotAllowed",
+            "This cluster was started with `kyanite up` and this cloud is a part of it: stop it with `kyanite down`.",
+        )),
+        false => Ok(()),
+    }
 }

@@ -6,6 +6,8 @@ use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::id::{self, Id};
 use crate::arm::{group, operation, resource};
+use crate::providers::compute;
+use crate::region::Node;
 use crate::turn::Turn;
 
 /// Makes the group; it must be the cluster's alone.
@@ -270,4 +272,19 @@ pub(super) fn machines(turn: &Turn<'_>, cluster: &Document, pool: &str) -> Vec<D
     ));
     set.map(|set| document::children(turn, &set, "virtualMachines"))
         .unwrap_or_default()
+}
+
+/// The machines of all pools, for whom stands behind the cluster.
+pub(in crate::providers) fn wanted(turn: &Turn<'_>, cluster: &Document) -> Vec<Node> {
+    let pools = cluster.body["properties"]["agentPoolProfiles"].as_array();
+    let names = pools
+        .into_iter()
+        .flatten()
+        .filter_map(|p| p["name"].as_str());
+    names
+        .flat_map(|pool| {
+            let all = machines(turn, cluster, pool).into_iter();
+            all.map(move |machine| compute::instance_node(turn, &machine, pool))
+        })
+        .collect()
 }

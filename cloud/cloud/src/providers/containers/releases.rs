@@ -14,7 +14,7 @@ const MINORS: [Minor; 5] = [
     Minor(33, &[7, 8], false, false),
     Minor(34, &[4, 8], false, false),
     Minor(35, &[4, 5], true, false),
-    Minor(36, &[1, 4], false, false),
+    Minor(36, &[0, 1, 4], false, false),
     Minor(37, &[0], false, true),
 ];
 

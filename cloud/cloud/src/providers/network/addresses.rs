@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use super::{network_of, usable};
+use super::networks::{network_of, usable};
 use crate::arm::document;
 use crate::arm::fault::Fault;
 use crate::arm::id::Id;
@@ -138,11 +138,13 @@ fn taken(turn: &Turn<'_>, subnet: &str) -> HashSet<Ipv4Addr> {
     found
 }
 
-/// Gives a configuration an address of its subnet: the one it wants, the one it had, or the first that is free.
+/// Gives a configuration an address of its subnet: the one it wants, the one it had, or the first that is free. `given` are
+/// those that the same write gave to others.
 pub(super) fn private(
     turn: &mut Turn<'_>,
     configuration: &mut Value,
     before: Option<&Value>,
+    given: &mut HashSet<Ipv4Addr>,
 ) -> Result<(), Fault> {
     let properties = &configuration["properties"];
     let Some(id) = properties["subnet"]["id"].as_str().map(str::to_owned) else {
@@ -168,9 +170,10 @@ pub(super) fn private(
         return Ok(());
     }
     let address = match wanted.filter(|_| is_static) {
-        Some(wanted) => asked_for(turn, &id, &nets, &wanted)?,
-        None => free(turn, &id, &nets)?,
+        Some(wanted) => asked_for(turn, &id, &nets, &wanted, given)?,
+        None => free(turn, &id, &nets, given)?,
     };
+    given.insert(address);
     configuration["properties"]["privateIPAddress"] = json!(address.to_string());
     Ok(())
 }
@@ -180,6 +183,7 @@ fn asked_for(
     subnet: &str,
     nets: &[Ipv4Net],
     wanted: &str,
+    given: &HashSet<Ipv4Addr>,
 ) -> Result<Ipv4Addr, Fault> {
     let outside = || {
         let message = format!(
@@ -201,7 +205,7 @@ fn asked_for(
             format!("Private static IP address {wanted} falls within reserved IP range of subnet.");
         return Err(Fault::bad("PrivateIPAddressInReservedRange", message));
     }
-    match taken(turn, subnet).contains(&address) {
+    match given.contains(&address) || taken(turn, subnet).contains(&address) {
         true => Err(Fault::bad(
             "PrivateIPAddressIsAllocated",
             format!(
@@ -213,12 +217,17 @@ fn asked_for(
 }
 
 /// The first free address of a subnet.
-fn free(turn: &Turn<'_>, subnet: &str, nets: &[Ipv4Net]) -> Result<Ipv4Addr, Fault> {
+fn free(
+    turn: &Turn<'_>,
+    subnet: &str,
+    nets: &[Ipv4Net],
+    given: &HashSet<Ipv4Addr>,
+) -> Result<Ipv4Addr, Fault> {
     let taken = taken(turn, subnet);
     let found = nets
         .iter()
         .flat_map(|net| usable(*net))
-        .find(|address| !taken.contains(address));
+        .find(|address| !taken.contains(address) && !given.contains(address));
     found.ok_or_else(|| {
         let name = subnet.rsplit('/').next().unwrap_or_default();
         let message = format!("Subnet {name} with address prefix {} does not have enough capacity for 1 IP addresses.",
@@ -269,6 +278,18 @@ pub(in crate::providers) fn release(turn: &mut Turn<'_>, subnet_id: &str, holder
         subnet_id.to_lowercase(),
         holder.to_lowercase()
     ));
+}
+
+/// The first range of a subnet.
+pub(in crate::providers) fn prefix(turn: &Turn<'_>, subnet_id: &str) -> Option<Ipv4Net> {
+    subnet(turn, subnet_id)?.1.first().copied()
+}
+
+/// The first range of a network.
+pub(in crate::providers) fn network_prefix(turn: &Turn<'_>, network: &str) -> Option<Ipv4Net> {
+    let network = document::get(turn, network)?;
+    let space = &network.body["properties"]["addressSpace"]["addressPrefixes"];
+    space[0].as_str()?.parse().ok()
 }
 
 /// `CheckIPAddressAvailability`.

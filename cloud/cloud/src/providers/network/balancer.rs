@@ -4,11 +4,96 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::addresses;
+use super::{CHILD, OWN, addresses};
 use crate::arm::document;
 use crate::arm::fault::Fault;
-use crate::arm::kind::Draft;
+use crate::arm::kind::{Draft, Kind};
 use crate::turn::Turn;
+
+/// A part that rules refer to.
+const PART: Kind = Kind {
+    shows: &[("loadBalancingRules", "/loadBalancingRules/", true)],
+    ..CHILD
+};
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind {
+        name: "Microsoft.Network/loadBalancers",
+        states: ("Succeeded", "Succeeded"),
+        defaults: r#"{"sku":{"name":"Basic","tier":"Regional"},"properties":{"frontendIPConfigurations":[],
+            "backendAddressPools":[],"loadBalancingRules":[],"probes":[],"inboundNatRules":[],"inboundNatPools":[],
+            "outboundRules":[]}}"#,
+        references: &[
+            "properties/frontendIPConfigurations/[]/properties/publicIPAddress/id",
+            "properties/frontendIPConfigurations/[]/properties/subnet/id",
+            "properties/loadBalancingRules/[]/properties/frontendIPConfiguration/id",
+            "properties/loadBalancingRules/[]/properties/backendAddressPool/id",
+            "properties/loadBalancingRules/[]/properties/probe/id",
+            "properties/outboundRules/[]/properties/frontendIPConfigurations/[]/id",
+            "properties/outboundRules/[]/properties/backendAddressPool/id",
+            "properties/inboundNatRules/[]/properties/frontendIPConfiguration/id",
+        ],
+        decide: Some(decide),
+        ..OWN
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/frontendIPConfigurations",
+        within: Some("frontendIPConfigurations"),
+        defaults: r#"{"properties":{"privateIPAllocationMethod":"Dynamic"}}"#,
+        guarded: true,
+        shows: &[
+            ("loadBalancingRules", "/loadBalancingRules/", true),
+            ("outboundRules", "/outboundRules/", true),
+            ("inboundNatRules", "/inboundNatRules/", true),
+        ],
+        ..CHILD
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/backendAddressPools",
+        within: Some("backendAddressPools"),
+        guarded: true,
+        defaults: r#"{"properties":{"loadBalancerBackendAddresses":[]}}"#,
+        shows: &[
+            ("backendIPConfigurations", "/ipConfigurations/", true),
+            ("loadBalancingRules", "/loadBalancingRules/", true),
+            ("outboundRules", "/outboundRules/", true),
+        ],
+        ..CHILD
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/loadBalancingRules",
+        within: Some("loadBalancingRules"),
+        defaults: r#"{"properties":{"enableFloatingIP":false,"idleTimeoutInMinutes":4,"enableTcpReset":false,
+            "disableOutboundSnat":false,"loadDistribution":"Default","enableDestinationServiceEndpoint":false,
+            "allowBackendPortConflict":false}}"#,
+        ..CHILD
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/probes",
+        within: Some("probes"),
+        defaults: r#"{"properties":{"intervalInSeconds":15,"numberOfProbes":2,"probeThreshold":1,
+            "noHealthyBackendsBehavior":"AllProbedDown"}}"#,
+        ..PART
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/outboundRules",
+        within: Some("outboundRules"),
+        defaults: r#"{"properties":{"allocatedOutboundPorts":0,"idleTimeoutInMinutes":4,"enableTcpReset":false}}"#,
+        ..CHILD
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/inboundNatRules",
+        within: Some("inboundNatRules"),
+        defaults: r#"{"properties":{"enableFloatingIP":false,"idleTimeoutInMinutes":4,"enableTcpReset":false,
+            "allowBackendPortConflict":false,"enableDestinationServiceEndpoint":false}}"#,
+        ..CHILD
+    },
+    Kind {
+        name: "Microsoft.Network/loadBalancers/inboundNatPools",
+        within: Some("inboundNatPools"),
+        ..CHILD
+    },
+];
 
 /// Decides on a balancer: addresses of its frontends, and rules that do not get into each other's way.
 pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
@@ -18,6 +103,7 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
         .to_owned();
     let before = draft.was("/properties/frontendIPConfigurations");
     let mut frontends = draft.body["properties"]["frontendIPConfigurations"].take();
+    let mut given = HashSet::new();
     for frontend in frontends.as_array_mut().into_iter().flatten() {
         check_sku(turn, &sku, draft, frontend)?;
         let own = before
@@ -25,7 +111,7 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
             .into_iter()
             .flatten()
             .find(|f| f["name"] == frontend["name"]);
-        addresses::private(turn, frontend, own)?;
+        addresses::private(turn, frontend, own, &mut given)?;
     }
     draft.properties()["frontendIPConfigurations"] = frontends;
     check_rules(draft)?;

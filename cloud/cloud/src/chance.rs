@@ -1,37 +1,8 @@
-//! Time and chance, as inputs.
-
-use std::sync::Arc;
+//! Times as Azure prints them, and chance as an input.
 
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
-
-/// A source of wall-clock time.
-#[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
-
-impl std::fmt::Debug for Clock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
-}
-
-impl Clock {
-    /// The machine's clock.
-    pub fn system() -> Clock {
-        Clock(Arc::new(Timestamp::now))
-    }
-
-    /// A clock that says what a function says.
-    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
-        Clock(Arc::new(now))
-    }
-
-    /// Now.
-    pub fn now(&self) -> Timestamp {
-        (self.0)()
-    }
-}
 
 /// RFC 3339 in UTC with seven digits of a second, as Azure prints times.
 pub(crate) fn seven_digits(time: Timestamp) -> String {
