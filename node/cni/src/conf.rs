@@ -163,9 +163,15 @@ fn some_address<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<IpAd
 impl Conf {
     /// Reads and checks a configuration. What only making something needs is not asked of those that take away.
     pub fn read(text: &str) -> Result<Conf, Error> {
-        let mut settings: Settings = serde_json::from_str(text).map_err(|cause| {
+        let unreadable = |cause: serde_json::Error| {
             Error::new(Code::Decode, "cannot read the network configuration").because(cause)
-        })?;
+        };
+        let mut given: Value = serde_json::from_str(text).map_err(unreadable)?;
+        given
+            .get_mut("runtimeConfig")
+            .into_iter()
+            .for_each(small_initials);
+        let mut settings: Settings = serde_json::from_value(given).map_err(unreadable)?;
         let version = Version::parse(&settings.cni_version)?;
         let name = std::mem::take(&mut settings.name);
         if !is_identifier(&name) {
@@ -323,6 +329,22 @@ impl RangeText {
     }
 }
 
+// containerd writes `HostPort`, `IngressRate` and the like: Go's names of fields, which Go reads in either spelling.
+fn small_initials(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, mut value) in std::mem::take(fields) {
+                small_initials(&mut value);
+                let mut letters = name.chars();
+                let first = letters.next().map(|first| first.to_ascii_lowercase());
+                fields.insert(first.into_iter().chain(letters).collect(), value);
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(small_initials),
+        _ => {}
+    }
+}
+
 /// Every address of the family of this one.
 pub(crate) fn everywhere(like: IpNet) -> IpNet {
     match like {
@@ -355,6 +377,21 @@ mod tests {
             conf["name"] = json!("pods");
         }
         Conf::read(&conf.to_string())
+    }
+
+    #[test]
+    fn what_containerd_says_of_ports_and_rates_is_understood() {
+        let conf = read(
+            json!({"type": "kyanite-cni", "ipam": {"subnet": "10.0.0.0/24"}, "runtimeConfig": {
+            "portMappings": [{"HostPort": 8081, "ContainerPort": 8080, "Protocol": "tcp", "HostIP": ""}],
+            "bandwidth": {"IngressRate": 1000, "IngressBurst": 1000, "EgressRate": 0, "EgressBurst": 0}}}),
+        );
+        let conf = conf.expect("a configuration");
+        let ports = conf.settings.ports();
+        assert_eq!((ports[0].host_port, ports[0].container_port), (8081, 8080));
+        let small = json!({"ingressRate": 1000, "ingressBurst": 1000});
+        let small: Bandwidth = serde_json::from_value(small).expect("a bandwidth");
+        assert_eq!(conf.settings.runtime_config.bandwidth, small);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! does not take the names of a whole cluster away.
 
 mod corefile;
+mod rewrite;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -15,6 +16,7 @@ use crate::name::Name;
 use crate::records::{Pods, Settings};
 
 use corefile::{Directive, parse};
+use rewrite::Rewrites;
 
 /// What AKS writes, but for its custom parts.
 pub const DEFAULT: &str = "
@@ -82,6 +84,8 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Block {
     zones: Vec<Name>,
+    /// Names that stand for others.
+    pub rewrites: Rewrites,
     /// The cluster's own names.
     pub kubernetes: Option<Settings>,
     /// Names that are written down.
@@ -161,6 +165,7 @@ impl Config {
     fn block_of(&mut self, directive: &Directive) -> Result<(), ConfigError> {
         let mut block = Block {
             zones: Vec::new(),
+            rewrites: Rewrites::default(),
             kubernetes: None,
             hosts: Hosts::default(),
             forward: None,
@@ -197,6 +202,7 @@ impl Config {
             "kubernetes" => block.kubernetes = Some(kubernetes(plugin)?),
             "hosts" => block.hosts.entries.extend(hosts(plugin)?),
             "forward" => block.forward = Some(Forward::new(servers(plugin)?)),
+            "rewrite" if block.rewrites.take(plugin)? => {}
             other => {
                 let line = plugin.line;
                 self.warnings.push(format!(
@@ -356,7 +362,7 @@ mod tests {
 
     #[test]
     fn what_is_not_followed_is_said_and_what_is_wrong_is_named() {
-        let config = config(".:53 {\n rewrite name a b\n}\n");
+        let config = config(".:53 {\n rewrite type ANY HINFO\n}\n");
         assert_eq!(
             config.warnings,
             ["/nowhere/Corefile:2: `rewrite` is not followed by this server"]

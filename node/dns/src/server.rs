@@ -13,6 +13,7 @@ use crate::cache::{Answer, CAPACITY, Cache, Question};
 use crate::config::{Block, Config};
 use crate::message::{Code, INTERNET, Malformed, Query, Record, Reply, kind, parse_query, refusal};
 use crate::metrics::Metrics;
+use crate::name::Name;
 use crate::records::{Outcome, Records};
 
 /// How many questions may wait for servers further up; more are refused rather than kept in memory.
@@ -38,7 +39,17 @@ enum Handled {
     Now(Vec<u8>),
     Nothing,
     /// Somebody has to be asked, perhaps about another name.
-    Later(Box<Query>, Option<Record>),
+    Later(Box<Query>, Way),
+}
+
+/// How an answer is found that is not at hand.
+enum Way {
+    /// Servers further up know it.
+    Up,
+    /// The name is another name for one outside.
+    Alias(Record),
+    /// The configuration says that it stands for another.
+    Rewritten(Name),
 }
 
 const UNPOISONED: &str = "nothing panics while it holds the server's state";
@@ -99,7 +110,7 @@ impl Server {
             match self.handle(&buffer[..length], "udp", None) {
                 Handled::Nothing => {}
                 Handled::Now(bytes) => send(&socket, &bytes, from).await,
-                Handled::Later(query, alias) => self.answer_later(&socket, *query, alias, from),
+                Handled::Later(query, way) => self.answer_later(&socket, *query, way, from),
             }
         }
     }
@@ -108,7 +119,7 @@ impl Server {
         self: &Arc<Self>,
         socket: &Arc<UdpSocket>,
         query: Query,
-        alias: Option<Record>,
+        way: Way,
         to: SocketAddr,
     ) {
         let (server, socket) = (Arc::clone(self), Arc::clone(socket));
@@ -120,7 +131,7 @@ impl Server {
         };
         tokio::spawn(async move {
             let limit = query.size();
-            let bytes = server.ask(&query, alias, limit).await;
+            let bytes = server.ask(&query, way, limit).await;
             send(&socket, &bytes, to).await;
             drop(place);
         });
@@ -154,7 +165,7 @@ impl Server {
             let bytes = match self.handle(&message, "tcp", Some(limit)) {
                 Handled::Nothing => return Ok(()),
                 Handled::Now(bytes) => bytes,
-                Handled::Later(query, alias) => self.ask(&query, alias, limit).await,
+                Handled::Later(query, way) => self.ask(&query, way, limit).await,
             };
             let length = u16::try_from(bytes.len()).unwrap_or_default().to_be_bytes();
             timeout(IDLE, stream.write_all(&[&length[..], &bytes].concat())).await??;
@@ -191,12 +202,21 @@ impl Server {
         let Some(block) = config.block(&query.name) else {
             return said(Code::Refused);
         };
+        match block.rewrites.of(&query.name) {
+            Some(other) => Handled::Later(Box::new(query.clone()), Way::Rewritten(other)),
+            None => self.within(query, block, limit),
+        }
+    }
+
+    fn within(&self, query: &Query, block: &Block, limit: usize) -> Handled {
         if let Some(reply) = block.hosts.answer(query) {
             return Handled::Now(query.reply(&reply, limit));
         }
         match self.own(query, block) {
             Some(Outcome::Reply(reply)) => Handled::Now(query.reply(&shuffled(reply), limit)),
-            Some(Outcome::Follow(alias)) => Handled::Later(Box::new(query.clone()), Some(alias)),
+            Some(Outcome::Follow(alias)) => {
+                Handled::Later(Box::new(query.clone()), Way::Alias(alias))
+            }
             Some(Outcome::NotOurs) | None => self.remembered(query, limit),
         }
     }
@@ -222,29 +242,31 @@ impl Server {
             }
             None => {
                 self.metrics.misses.inc();
-                Handled::Later(Box::new(query.clone()), None)
+                Handled::Later(Box::new(query.clone()), Way::Up)
             }
         }
     }
 
     /// Asks somebody further up, about the query or about the other name it leads to.
-    async fn ask(&self, query: &Query, alias: Option<Record>, limit: usize) -> Vec<u8> {
+    async fn ask(&self, query: &Query, way: Way, limit: usize) -> Vec<u8> {
         let started = Instant::now();
-        let bytes = match alias {
-            None => match self.forwarded(query).await {
+        let bytes = match way {
+            Way::Up => match self.forwarded(query, &query.name).await {
                 Some(answer) => answer.reply(query, limit, 0),
                 None => self.failure(query, limit),
             },
-            Some(alias) => self.followed(query, alias, limit).await,
+            Way::Alias(alias) => self.followed(query, alias, limit).await,
+            Way::Rewritten(other) => self.rewritten(query, other, limit).await,
         };
         self.metrics
             .answered(Code::of(bytes[3] & 0xf), started.elapsed());
         bytes
     }
 
-    async fn forwarded(&self, query: &Query) -> Option<Answer> {
+    // Those are asked whom the block of `name` knows.
+    async fn forwarded(&self, query: &Query, name: &Name) -> Option<Answer> {
         let config = self.config();
-        let forward = config.block(&query.name)?.forward.as_ref()?;
+        let forward = config.block(name)?.forward.as_ref()?;
         let question = Question::of(query);
         match forward.ask(query).await {
             Ok(answer) => {
@@ -268,9 +290,9 @@ impl Server {
         let further = query.about(target.clone());
         let found = match self.decide(&further, usize::from(u16::MAX)) {
             Handled::Now(bytes) => Answer::read(&further, bytes),
+            Handled::Later(further, Way::Up) => self.forwarded(&further, &further.name).await,
             // An alias of an alias within the cluster: the client asks again.
-            Handled::Later(_, Some(_)) | Handled::Nothing => None,
-            Handled::Later(further, None) => self.forwarded(&further).await,
+            Handled::Later(..) | Handled::Nothing => None,
         };
         let mut answers = vec![alias];
         answers.extend(found.iter().flat_map(|answer| answer.addresses()));
@@ -278,6 +300,39 @@ impl Server {
             authoritative: true,
             answers,
             ..Reply::default()
+        };
+        query.reply(&reply, limit)
+    }
+
+    // The block of the name that was asked for goes on with the other one, as CoreDNS does.
+    async fn rewritten(&self, query: &Query, other: Name, limit: usize) -> Vec<u8> {
+        let config = self.config();
+        let Some(block) = config.block(&query.name) else {
+            return self.failure(query, limit);
+        };
+        let (inner, most) = (query.about(other), usize::from(u16::MAX));
+        let found = match self.within(&inner, block, most) {
+            Handled::Now(bytes) => Answer::read(&inner, bytes),
+            Handled::Later(inner, Way::Alias(alias)) => {
+                let bytes = self.followed(&inner, alias, most).await;
+                Answer::read(&inner, bytes)
+            }
+            Handled::Later(inner, _) => self.forwarded(&inner, &query.name).await,
+            Handled::Nothing => None,
+        };
+        let Some(found) = found else {
+            return self.failure(query, limit);
+        };
+        let mut answers = found.addresses();
+        for record in answers
+            .iter_mut()
+            .filter(|record| record.name == inner.name)
+        {
+            record.name = query.name.clone();
+        }
+        let reply = Reply {
+            answers,
+            ..Reply::of_code(found.code())
         };
         query.reply(&reply, limit)
     }

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn started(further_up: SocketAddr) -> SocketAddr {
     let corefile = format!(
         ".:53 {{\n kubernetes cluster.local in-addr.arpa ip6.arpa {{\n pods insecure\n ttl 30\n }}\n\
-         hosts {{\n 10.9.8.7 written.down\n }}\n forward . {further_up}\n cache 30\n}}\n"
+         hosts {{\n 10.9.8.7 written.down\n }}\n rewrite name suffix .corp .default.svc.cluster.local\n forward . {further_up}\n cache 30\n}}\n"
     );
     let config = Config::parse(&corefile, Path::new("/Corefile")).unwrap();
     let server = Arc::new(Server::new(config));
@@ -157,6 +157,11 @@ async fn dig_gets_what_the_cluster_says() {
         ("+short written.down", "10.9.8.7"),
         ("+short far.example.org", "192.0.2.1"),
         (
+            "+noall +answer web.corp",
+            "web.corp.\t\t30\tIN\tA\t10.0.0.5",
+        ),
+        ("+short away.corp", "far.example.org.\n192.0.2.1"),
+        (
             "+short away.default.svc.cluster.local",
             "far.example.org.\n192.0.2.1",
         ),
@@ -165,6 +170,7 @@ async fn dig_gets_what_the_cluster_says() {
     }
     for (question, code) in [
         ("nobody.default.svc.cluster.local", "NXDOMAIN"),
+        ("nobody.corp", "NXDOMAIN"),
         ("web.default.svc.cluster.local AAAA", "NOERROR"),
         ("-c CH version.bind TXT", "NOTIMP"),
     ] {

@@ -1,4 +1,4 @@
-//! Images of our own programs: what every pod's sandbox runs, and a server to try a cluster with.
+//! Images of our own programs: what every pod's sandbox runs, what add-ons run, and a server to try a cluster with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,10 @@ pub const PAUSE_NAMES: [&str; 8] = [
 ];
 /// The demo's names; the second is what it is updated to.
 pub const DEMO_NAMES: [&str; 2] = ["kyanite.local/demo:1", "kyanite.local/demo:2"];
+/// What add-ons run: the name of the image of `kyanite` itself.
+pub const KYANITE_NAME: &str = concat!("kyanite.local/kyanite:", env!("CARGO_PKG_VERSION"));
+/// What writes rules of nftables, which the service proxy and network policies run; with its place in the image.
+const NFT: [&str; 3] = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
 /// The demo's port.
 pub const DEMO_PORT: &str = "8080";
 /// Nobody, as upstream's pause has it.
@@ -31,6 +35,8 @@ pub enum BuiltIn {
     Pause,
     /// A server that says which pod answers; its version is 1 or 2.
     Demo(u8),
+    /// This program whole, and what it runs itself.
+    Kyanite,
 }
 
 impl BuiltIn {
@@ -39,6 +45,7 @@ impl BuiltIn {
         match self {
             BuiltIn::Pause => "kyanite-pause",
             BuiltIn::Demo(_) => "kyanite-demo",
+            BuiltIn::Kyanite => "kyanite",
         }
     }
 
@@ -62,19 +69,34 @@ impl BuiltIn {
                 settings.env.push(format!("VERSION={version}"));
                 settings.expose(DEMO_PORT);
             }
+            BuiltIn::Kyanite => {
+                all.push(KYANITE_NAME.to_owned());
+                // Add-ons that may do less say so themselves.
+                settings.user.clear();
+                if let Some(nft) = nft() {
+                    layer.add_program(nft, NFT[0])?;
+                }
+            }
         }
         Ok(build(&all, &settings, &[layer.to_tar()]))
     }
 }
 
+/// Where this host has the program that writes rules of nftables.
+pub fn nft() -> Option<&'static Path> {
+    NFT.iter().map(Path::new).find(|path| path.exists())
+}
+
 /// Every image of ours, and the file that it is written to.
-const ALL: [(BuiltIn, &str); 3] = [
+const ALL: [(BuiltIn, &str); 4] = [
     (BuiltIn::Pause, "pause.tar"),
     (BuiltIn::Demo(1), "demo-1.tar"),
     (BuiltIn::Demo(2), "demo-2.tar"),
+    (BuiltIn::Kyanite, "kyanite.tar"),
 ];
 
-/// Writes our images into a directory, made from the programs in another; files that are as they should be stay.
+/// Writes our images into a directory, made from the programs in another. A file that is whole and newer than its
+/// program stays.
 pub fn provide(programs: &Path, to: &Path) -> Result<Vec<PathBuf>, LayerError> {
     let written = |path: &Path| {
         let path = path.to_owned();
@@ -83,9 +105,10 @@ pub fn provide(programs: &Path, to: &Path) -> Result<Vec<PathBuf>, LayerError> {
     fs::create_dir_all(to).map_err(written(to))?;
     let mut files = Vec::new();
     for (which, name) in ALL {
-        let image = which.build(programs, &[])?;
         let file = to.join(name);
-        if fs::read(&file).ok().as_ref() != Some(&image.bytes) {
+        if !is_newer(&file, &programs.join(which.program())) {
+            let image = which.build(programs, &[])?;
+            // Whoever is killed here leaves no half of an image under its name.
             let aside = to.join(format!("{name}.new"));
             fs::write(&aside, &image.bytes).map_err(written(&aside))?;
             fs::rename(&aside, &file).map_err(written(&file))?;
@@ -93,4 +116,9 @@ pub fn provide(programs: &Path, to: &Path) -> Result<Vec<PathBuf>, LayerError> {
         files.push(file);
     }
     Ok(files)
+}
+
+fn is_newer(file: &Path, program: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+    matches!((changed(file), changed(program)), (Some(made), Some(built)) if made > built)
 }

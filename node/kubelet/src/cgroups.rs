@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::config::KubeletConfiguration;
+use crate::machine::Machine;
 use crate::resources::{self, Qos};
 use crate::spec;
 
@@ -82,6 +84,27 @@ impl Allowance {
         }
     }
 
+    /// A part of the processors, and no limits.
+    fn share(milli: i64) -> Self {
+        Self {
+            shares: resources::shares(milli),
+            quota: None,
+            memory: None,
+            pids: None,
+        }
+    }
+
+    /// For all pods of a node together: what is not reserved. What hard eviction keeps free is no limit here: eviction
+    /// comes before the kernel's own remedy.
+    pub fn of_node(machine: &Machine, config: &KubeletConfiguration) -> Self {
+        let left = machine.unreserved(config);
+        let amount = |name: &str| left.get(name).copied().unwrap_or_default();
+        Self {
+            memory: Some(amount("memory")).filter(|bytes| *bytes > 0),
+            ..Self::share(amount("cpu"))
+        }
+    }
+
     /// Files and values below a pod's directory in a tree.
     fn files(&self, unified: bool) -> Vec<(&'static str, String)> {
         let mut files = Vec::new();
@@ -134,14 +157,39 @@ impl Cgroups {
 
     /// Makes a pod's cgroup with all above it, or brings its limits up to date.
     pub async fn ensure(&self, pod: &Pod) -> io::Result<()> {
-        let allowance = Allowance::of(pod, self.pids);
-        let path = self.parent(pod);
+        self.allow(&self.parent(pod), &Allowance::of(pod, self.pids))
+            .await
+    }
+
+    /// Bounds what all pods may use together.
+    pub async fn bound(&self, all: &Allowance) -> io::Result<()> {
+        self.allow(&self.class(Qos::Guaranteed), all).await
+    }
+
+    /// Gives the classes their part of the processors: what burstable pods asked for together, next to nothing for
+    /// those that asked for nothing.
+    pub async fn share(&self, burstable: i64) -> io::Result<()> {
+        for (qos, milli) in [(Qos::Burstable, burstable), (Qos::BestEffort, 0)] {
+            let allowance = Allowance::share(milli);
+            self.allow(&self.class(qos), &allowance).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the pods of a class are.
+    fn class(&self, qos: Qos) -> String {
+        let pod = path(self.driver, qos, "");
+        let class = pod.rsplit_once('/').map_or("", |(class, _)| class);
+        format!("{}{class}", self.root)
+    }
+
+    async fn allow(&self, path: &str, allowance: &Allowance) -> io::Result<()> {
         if self.driver == Driver::Systemd {
-            return slice(&path, &allowance).await;
+            return slice(path, allowance).await;
         }
         for tree in self.trees() {
-            make(tree, &path, self.is_unified())?;
-            let directory = below(tree, &path);
+            make(tree, path, self.is_unified())?;
+            let directory = below(tree, path);
             for (name, value) in allowance.files(self.is_unified()) {
                 let file = directory.join(name);
                 // Trees without the controller do not have the file.
@@ -367,6 +415,66 @@ mod tests {
         for (driver, qos, expected) in cases {
             assert_eq!(path(driver, qos, "a-b"), expected);
         }
+    }
+
+    #[test]
+    fn classes_are_above_their_pods() {
+        let class = |driver, qos| {
+            let hierarchy = Hierarchy::Separate(Vec::new());
+            Cgroups::new(driver, hierarchy, "/node", 0).class(qos)
+        };
+        let cases = [
+            (Driver::Cgroupfs, Qos::Guaranteed, "/node/kubepods"),
+            (Driver::Cgroupfs, Qos::Burstable, "/node/kubepods/burstable"),
+            (Driver::Systemd, Qos::Guaranteed, "/node/kubepods.slice"),
+            (
+                Driver::Systemd,
+                Qos::BestEffort,
+                "/node/kubepods.slice/kubepods-besteffort.slice",
+            ),
+        ];
+        for (driver, qos, expected) in cases {
+            assert_eq!(class(driver, qos), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_above_pods_is_written_where_the_controller_is() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let classes = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        for class in classes {
+            fs::create_dir(tree.path().join(class)).expect("a directory");
+            for file in ["cpu.shares", "memory.limit_in_bytes"] {
+                fs::write(tree.path().join(class).join(file), "").expect("a file");
+            }
+        }
+        let hierarchy = Hierarchy::Separate(vec![tree.path().to_owned()]);
+        let cgroups = Cgroups::new(Driver::Cgroupfs, hierarchy, "", 0);
+        let machine = Machine {
+            cpus: 2,
+            memory: 8 << 30,
+            ..Machine::default()
+        };
+        let reserved = [("cpu", "1"), ("memory", "1Gi")];
+        let config = KubeletConfiguration {
+            kube_reserved: reserved
+                .map(|(name, text)| (name.to_owned(), text.to_owned()))
+                .into(),
+            eviction_hard: [("memory.available".to_owned(), "1Gi".to_owned())].into(),
+            ..KubeletConfiguration::default()
+        };
+        let all = Allowance::of_node(&machine, &config);
+        cgroups.bound(&all).await.expect("written");
+        cgroups.share(500).await.expect("written");
+        let written = |class: &str, file: &str| {
+            fs::read_to_string(tree.path().join(class).join(file)).expect("there")
+        };
+        assert_eq!(
+            classes.map(|c| written(c, "cpu.shares")),
+            ["1024", "512", "2"]
+        );
+        let limits = classes.map(|c| written(c, "memory.limit_in_bytes"));
+        assert_eq!(limits, [(7_u64 << 30).to_string().as_str(), "", ""]);
     }
 
     #[test]

@@ -6,10 +6,12 @@ mod text;
 
 pub use file::{Authentication, Authorization, CrashLoopBackOff, KubeletConfiguration};
 pub use flags::settings;
-pub use text::{GoDuration, parse_duration};
+pub use text::GoDuration;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 /// Why settings are of no use.
 #[derive(Debug, thiserror::Error)]
@@ -59,38 +61,88 @@ pub struct Settings {
     pub credential_provider: Option<(PathBuf, PathBuf)>,
 }
 
-/// Reads the file (defaults where there is none) and lays the flags over it. A flag is a field of the file by
-/// another name, so each is put where the field is.
+/// Reads the file (defaults where there is none), lays over it what a directory adds and then the flags. A flag is a
+/// field of the file by another name, so each is put where the field is.
 pub fn read(
     path: Option<&Path>,
+    directory: Option<&Path>,
     flags: &[(String, String)],
 ) -> Result<KubeletConfiguration, Error> {
     let mut value = serde_json::json!({});
-    if let Some(path) = path {
-        let wrong = |cause: String| Error::File {
-            path: path.to_owned(),
-            cause,
-        };
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-        value = serde_saphyr::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    } else {
-        legacy_defaults(&mut value);
+    match path {
+        Some(path) => value = parse(path)?,
+        None => legacy_defaults(&mut value),
     }
-    // AKS-like files set only one of the two, and a report at every update would be too many.
+    for path in drop_ins(directory)? {
+        merge(&mut value, parse(&path)?);
+        // Whose field is wrong is known only here.
+        checked(value.clone(), &path)?;
+    }
     for (name, text) in flags {
         text::put_flag(&mut value, name, text)?;
     }
-    let mut config: KubeletConfiguration =
-        serde_json::from_value(value).map_err(|e| Error::File {
-            path: path.unwrap_or(Path::new("(flags)")).to_owned(),
-            cause: e.to_string(),
-        })?;
+    let mut config = checked(value, path.unwrap_or(Path::new("(flags)")))?;
     config.fill_eviction();
+    config.fill_frequencies();
     Ok(config)
 }
 
+fn parse(path: &Path) -> Result<Value, Error> {
+    let wrong = |cause: String| Error::File {
+        path: path.to_owned(),
+        cause,
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    serde_saphyr::from_str(&text).map_err(|e| wrong(e.to_string()))
+}
+
+fn checked(value: Value, path: &Path) -> Result<KubeletConfiguration, Error> {
+    serde_json::from_value(value).map_err(|e| Error::File {
+        path: path.to_owned(),
+        cause: e.to_string(),
+    })
+}
+
+/// The files of a drop-in directory: those that end in `.conf`, also in directories below, by name.
+fn drop_ins(directory: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
+    let Some(directory) = directory else {
+        return Ok(Vec::new());
+    };
+    let wrong = |cause: std::io::Error| Error::File {
+        path: directory.to_owned(),
+        cause: cause.to_string(),
+    };
+    let entries = std::fs::read_dir(directory).map_err(wrong)?;
+    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    let mut found = Vec::new();
+    for path in entries.into_iter().map(|entry| entry.path()) {
+        if path.is_dir() {
+            found.extend(drop_ins(Some(&path))?);
+        } else if path.extension().is_some_and(|ending| ending == "conf") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Upstream's rule for drop-ins is a JSON merge patch (RFC 7396): maps are merged, everything else is replaced.
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                match value {
+                    Value::Null => drop(into.remove(&name)),
+                    value => merge(into.entry(name).or_insert(Value::Null), value),
+                }
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
 /// What a kubelet without a file did before there were files.
-fn legacy_defaults(value: &mut serde_json::Value) {
+fn legacy_defaults(value: &mut Value) {
     *value = serde_json::json!({
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
@@ -126,6 +178,47 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_adds_to_the_file_by_name_and_flags_win() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(&path, text).expect("a file");
+            path
+        };
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let file = write(
+            "config.yaml",
+            &format!(
+                "{head}maxPods: 10\nclusterDNS: [10.0.0.1, 10.0.0.2]\nkubeReserved: {{cpu: 100m, memory: 1Gi}}\n"
+            ),
+        );
+        write("d/20.conf", &format!("{head}maxPods: 30\n"));
+        write(
+            "d/10.conf",
+            &format!("{head}maxPods: 20\nclusterDNS: [10.0.0.3]\nkubeReserved: {{cpu: 200m}}\n"),
+        );
+        write("d/30.conf/a.conf", &format!("{head}registerNode: false\n"));
+        write("d/40.yaml", "not: [looked at");
+        let drop_ins = directory.path().join("d");
+        let config = read(Some(&file), Some(&drop_ins), &[]).expect("good files");
+        assert_eq!(config.max_pods, 30);
+        assert_eq!(config.cluster_dns, ["10.0.0.3"]);
+        assert_eq!(config.kube_reserved["cpu"], "200m");
+        assert_eq!(config.kube_reserved["memory"], "1Gi");
+        assert!(!config.register_node);
+        let flags = [("max-pods".to_owned(), "40".to_owned())];
+        let config = read(Some(&file), Some(&drop_ins), &flags).expect("good files");
+        assert_eq!(config.max_pods, 40);
+        let wrong = write("d/50.conf", &format!("{head}maxPods: many\n"));
+        let error = read(Some(&file), Some(&drop_ins), &[]).expect_err("no number");
+        assert!(
+            error.to_string().contains(&wrong.display().to_string()),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn without_a_file_the_old_defaults_hold_and_flags_win() {
         let flags = [
             ("max-pods".to_owned(), "30".to_owned()),
@@ -136,12 +229,30 @@ mod tests {
             ),
             ("cluster-dns".to_owned(), "10.0.0.10".to_owned()),
         ];
-        let config = read(None, &flags).expect("flags are good");
+        let config = read(None, None, &flags).expect("flags are good");
         assert!(config.authentication.anonymous.enabled);
         assert_eq!(config.max_pods, 30);
         assert_eq!(config.cgroup_driver, "systemd");
         assert_eq!(config.eviction_hard["memory.available"], "750Mi");
         assert_eq!(config.cluster_dns, ["10.0.0.10"]);
+    }
+
+    #[test]
+    fn who_looks_more_often_reports_more_often_unless_told_otherwise() {
+        let report = |file: &str, frequency: &str| {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("kubelet.yaml");
+            std::fs::write(&path, file).expect("a file");
+            let flag = (
+                "node-status-update-frequency".to_owned(),
+                frequency.to_owned(),
+            );
+            let config = read(Some(&path), None, &[flag]).expect("it can be read");
+            config.node_status_report_frequency.0.as_secs()
+        };
+        assert_eq!(report("{}", "10s"), 300);
+        assert_eq!(report("{}", "2s"), 2);
+        assert_eq!(report("nodeStatusReportFrequency: 1m", "2s"), 60);
     }
 
     #[test]

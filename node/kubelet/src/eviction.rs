@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kube_kit::duration::go;
 use tokio::sync::mpsc;
 
-use crate::config::parse_duration;
 use crate::context::Context;
 use crate::machine::part_of;
 use crate::resources;
@@ -105,7 +105,11 @@ pub fn thresholds(config: &crate::config::KubeletConfiguration) -> Vec<Threshold
         .map(|(signal, value)| (signal, value, None));
     let soft = config.eviction_soft.iter().map(|(signal, value)| {
         let grace = config.eviction_soft_grace_period.get(signal);
-        (signal, value, grace.and_then(|text| parse_duration(text)))
+        (
+            signal,
+            value,
+            grace.and_then(|text| go::parse_unsigned(text).ok()),
+        )
     });
     let all = hard.chain(soft);
     all.map(|(signal, value, grace)| Threshold {

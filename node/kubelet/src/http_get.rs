@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use wire::https;
+use wire::proxy::authority;
 
 mod tls;
 
@@ -38,14 +40,6 @@ pub(crate) fn port(port: &IntOrString, container: &Container) -> Result<u16, Str
         }
     };
     u16::try_from(number).map_err(|_| format!("invalid port number: {number}"))
-}
-
-/// An address and a port as URLs have them.
-pub(crate) fn authority(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
 }
 
 /// Makes the request; `agent` is who we say we are.
@@ -120,12 +114,12 @@ async fn request(
         .body(Empty::<Bytes>::new())
         .map_err(|e| failed(e.to_string()))?;
     let answer = match tls {
-        false => exchange(TokioIo::new(stream), request).await,
+        false => exchange(stream, request).await,
         true => {
             let stream = tls::connect(stream, host)
                 .await
                 .map_err(|e| failed(e.to_string()))?;
-            exchange(TokioIo::new(stream), request).await
+            exchange(stream, request).await
         }
     };
     answer.map_err(failed)
@@ -143,25 +137,12 @@ pub(crate) fn words(error: &std::io::Error) -> String {
 
 async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Answer, String>
 where
-    S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
-        .await
-        .map_err(|e| e.to_string())?;
-    let driving = tokio::spawn(connection);
-    let answer = sender
-        .send_request(request)
-        .await
-        .map_err(|e| e.to_string());
-    let result = match answer {
-        Err(error) => Err(error),
-        Ok(answer) => {
-            let code = answer.status().as_u16();
-            // Read to its end, so that the other side is not cut off; more than this nobody waits for.
-            let _ = Limited::new(answer.into_body(), BODY).collect().await;
-            Ok(Answer { code })
-        }
-    };
-    driving.abort();
-    result
+    let answer = https::exchange(stream, request).await;
+    let answer = answer.map_err(|e| e.to_string())?;
+    let code = answer.status().as_u16();
+    // Read to its end, so that the other side is not cut off; more than this nobody waits for.
+    let _ = Limited::new(answer.into_body(), BODY).collect().await;
+    Ok(Answer { code })
 }

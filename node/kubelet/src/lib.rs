@@ -4,6 +4,7 @@
 //! Read in this order: [`cri`] (the runtime), [`pods`] (what this node knows of its pods), [`volumes`] (what pods
 //! mount), [`objects`] (what else pods refer to).
 
+mod above;
 pub mod admission;
 pub mod backoff;
 pub mod certificates;

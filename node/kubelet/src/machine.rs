@@ -96,21 +96,29 @@ impl Machine {
         capacity
     }
 
-    /// What pods may ask for: without what is kept for the system, for Kubernetes and against eviction.
-    pub fn allocatable(&self, config: &KubeletConfiguration) -> BTreeMap<String, i64> {
+    /// What is not kept for the system and for Kubernetes.
+    pub fn unreserved(&self, config: &KubeletConfiguration) -> BTreeMap<String, i64> {
         let mut left = self.capacity(config);
-        let pages: i64 = self.huge_pages.values().sum();
         for (name, amount) in &mut left {
             for reserved in [&config.kube_reserved, &config.system_reserved] {
                 *amount -= reserved.get(name).map_or(0, |text| parse(name, text));
             }
+        }
+        left
+    }
+
+    /// What pods may ask for: what is not reserved, without what is kept against eviction.
+    pub fn allocatable(&self, config: &KubeletConfiguration) -> BTreeMap<String, i64> {
+        let (capacity, mut left) = (self.capacity(config), self.unreserved(config));
+        let pages: i64 = self.huge_pages.values().sum();
+        for (name, amount) in &mut left {
             let signal = match name.as_str() {
                 "memory" => "memory.available",
                 "ephemeral-storage" => "nodefs.available",
                 _ => "",
             };
             let threshold = config.eviction_hard.get(signal);
-            *amount -= threshold.map_or(0, |text| part_of(*amount, name, text));
+            *amount -= threshold.map_or(0, |text| part_of(capacity[name], name, text));
             if name == "memory" {
                 *amount -= pages;
             }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+use crate::above::Above;
 use crate::admission;
 use crate::context::Context;
 use crate::cri;
@@ -38,6 +39,7 @@ pub(crate) struct Manager {
     statics: BTreeMap<String, Arc<Pod>>,
     /// The workers; each ends with its pod's UID.
     tasks: JoinSet<String>,
+    above: Above,
 }
 
 impl Manager {
@@ -51,6 +53,7 @@ impl Manager {
             refused: BTreeSet::new(),
             statics: BTreeMap::new(),
             tasks: JoinSet::new(),
+            above: Above::default(),
         }
     }
 
@@ -68,6 +71,7 @@ impl Manager {
         self.read_statics();
         self.reconcile();
         self.adopt_leftovers().await;
+        self.keep_above().await;
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         loop {
             tokio::select! {
@@ -323,8 +327,14 @@ impl Manager {
         }
     }
 
+    async fn keep_above(&mut self) {
+        let pods = self.workers.values().map(|entry| &*entry.pod);
+        self.above.keep(&self.ctx, pods).await;
+    }
+
     /// Repairs what others wrote over, and looks for what was left behind.
     async fn keep_house(&mut self) {
+        self.keep_above().await;
         for (_, pod) in self.pods.all() {
             self.ctx.statuses.repair(&pod);
         }

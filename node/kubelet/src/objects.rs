@@ -8,6 +8,7 @@ use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, ServiceAccount,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
@@ -64,6 +65,11 @@ pub trait Objects: Send + Sync {
     /// All trust bundles of the cluster.
     async fn trust_bundles(&self) -> Result<Vec<ClusterTrustBundle>, kube::Error> {
         Ok(Vec::new())
+    }
+
+    /// A class of runtimes; `None` if there is none.
+    async fn runtime_class(&self, _name: &str) -> Result<Option<RuntimeClass>, kube::Error> {
+        Ok(None)
     }
 }
 
@@ -136,5 +142,9 @@ impl Objects for Live {
     async fn trust_bundles(&self) -> Result<Vec<ClusterTrustBundle>, kube::Error> {
         let api: Api<ClusterTrustBundle> = Api::all(self.0.clone());
         Ok(api.list(&ListParams::default()).await?.items)
+    }
+
+    async fn runtime_class(&self, name: &str) -> Result<Option<RuntimeClass>, kube::Error> {
+        Api::all(self.0.clone()).get_opt(name).await
     }
 }

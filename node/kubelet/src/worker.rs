@@ -1,6 +1,7 @@
 //! One pod's life: it is looked at, something is decided, that is done, and its status is told. Then the end: stop,
 //! clean up, forget. A turn reads the runtime anew, so what the turn before did is always seen.
 
+mod config;
 mod end;
 mod start;
 

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::kube_proxy::{Config, DetectLocal, NodePorts};
+use crate::tracking::Tracking;
 
 /// Why a configuration is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,8 @@ pub struct Flags {
     pub healthz_bind_address: String,
     /// `--metrics-bind-address`
     pub metrics_bind_address: String,
+    /// `--conntrack-…`
+    pub tracking: Tracking,
 }
 
 /// What is read of a KubeProxyConfiguration; what only other modes use is let pass.
@@ -81,6 +84,32 @@ struct File {
     metrics_bind_address: Option<String>,
     client_connection: ClientConnection,
     nftables: FileNftables,
+    conntrack: FileConntrack,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct FileConntrack {
+    max_per_core: Option<u32>,
+    min: Option<u32>,
+    tcp_established_timeout: Option<String>,
+    tcp_close_wait_timeout: Option<String>,
+}
+
+impl FileConntrack {
+    fn tracking(&self) -> Result<Tracking, ConfigError> {
+        let time = |text: &Option<String>| {
+            text.as_deref()
+                .map(|text| period(Some(text), Duration::ZERO))
+                .transpose()
+        };
+        Ok(Tracking {
+            max_per_core: self.max_per_core,
+            min: self.min,
+            tcp_established: time(&self.tcp_established_timeout)?,
+            tcp_close_wait: time(&self.tcp_close_wait_timeout)?,
+        })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,7 +168,12 @@ impl Flags {
             (path, _) => Connection::Kubeconfig(path.into()),
         };
         let nft = &file.nftables;
+        let tracking = match &self.config {
+            Some(_) => file.conntrack.tracking()?,
+            None => self.tracking,
+        };
         Ok(Config {
+            tracking,
             connection,
             // As the kubelet writes it.
             node: node.trim().to_lowercase(),
@@ -331,7 +365,7 @@ clientConnection: { kubeconfig: /etc/kubeconfig }
 nodePortAddresses: [192.168.0.0/16]
 metricsBindAddress: ''
 nftables: { masqueradeBit: 13, masqueradeAll: true, minSyncPeriod: 2s, syncPeriod: 1m0s }
-conntrack: { maxPerCore: 0 }
+conntrack: { maxPerCore: 0, tcpEstablishedTimeout: 1h0m0s }
 ";
         let file = std::env::temp_dir().join(format!("kube-proxy-{}.yaml", std::process::id()));
         std::fs::write(&file, text).unwrap();
@@ -343,6 +377,9 @@ conntrack: { maxPerCore: 0 }
         std::fs::remove_file(file).unwrap();
         let config = read.unwrap();
         assert_eq!(config.masquerade_bit, 13);
+        let established = Some(Duration::from_secs(3600));
+        assert_eq!(config.tracking.max_per_core, Some(0));
+        assert_eq!(config.tracking.tcp_established, established);
         assert!(config.masquerade_all);
         assert_eq!(config.min_sync_period, Duration::from_secs(2));
         assert_eq!(config.sync_period, Duration::from_secs(60));

@@ -26,6 +26,7 @@ use crate::services::layout::{LocalTraffic, NodePortAddresses, Settings, TABLE};
 use crate::services::model::{Service, ServiceName, Slice};
 use crate::services::{Change, Proxy, full, incremental, removal};
 use crate::strangers;
+use crate::tracking::Tracking;
 
 /// How the proxy runs.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct Config {
     pub healthz: Option<SocketAddr>,
     /// Where to serve metrics, if at all.
     pub metrics: Option<SocketAddr>,
+    /// What the kernel tracks.
+    pub tracking: Tracking,
 }
 
 /// How pods are told from others.
@@ -107,6 +110,7 @@ pub async fn cleanup() -> Result<(), Error> {
 
 /// Runs until `shutdown` completes. The rules stay when it ends: connections outlive a restart.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
+    config.tracking.apply();
     let shared = Arc::new(Shared::new(&config));
     let _servers = listen(&config, &shared).await?;
     let connection = config.connection.clone();

@@ -19,6 +19,8 @@ pub mod policy;
 pub mod policy_agent;
 pub mod services;
 mod strangers;
+mod tracking;
 
 pub use config::{ConfigError, Flags};
 pub use services::model::{Family, Protocol};
+pub use tracking::Tracking;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use client_runtime::{Cache, Connection, ObjectKey, Runtime};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod as PodObject};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -26,6 +27,8 @@ pub struct Config {
     pub connection: Connection,
     /// The name of the node it runs on.
     pub node: String,
+    /// Namespace and name of the DaemonSet it is a pod of, if it is one.
+    pub daemon_set: Option<(String, String)>,
 }
 
 /// Why it cannot.
@@ -47,10 +50,14 @@ pub enum Error {
     Nft(#[from] NftError),
 }
 
+/// Who we are to the API server.
+const AGENT: &str = "kyanite-policy";
 /// Changes that come this close together are written together.
 const TOGETHER: Duration = Duration::from_millis(10);
 /// How long a refusal of the kernel's is waited out.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long the API server may take to say whether the DaemonSet is still there.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Takes every rule of the agent's away.
 pub async fn cleanup() -> Result<(), Error> {
@@ -62,7 +69,7 @@ pub async fn cleanup() -> Result<(), Error> {
 
 /// Everything that decides, as it is now.
 pub async fn world(connection: &Connection) -> Result<World, Error> {
-    let (client, _) = client_runtime::clients(connection, "kyanite-policy").await?;
+    let (client, _) = client_runtime::clients(connection, AGENT).await?;
     let all = ListParams::default();
     let failed = |what| {
         move |error: kube::Error| Error::List {
@@ -100,17 +107,41 @@ pub async fn world(connection: &Connection) -> Result<World, Error> {
     Ok(world)
 }
 
-/// Runs until `shutdown` completes; the rules stay.
+/// Runs until `shutdown` completes. The rules stay for whoever comes next, and go when the DaemonSet goes: a pod that is
+/// replaced leaves no moment in which what is forbidden passes.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
     see_bridged_packets();
-    let connection = config.connection.clone();
+    let (connection, daemon_set) = (config.connection.clone(), config.daemon_set.clone());
     let start = move |client: kube::Client, bare| {
         let mut runtime = Runtime::new(Arc::new(config), client, bare, false);
         assemble(&mut runtime);
         runtime
     };
-    client_runtime::lead(&connection, "kyanite-policy", None, start, shutdown).await?;
-    Ok(())
+    client_runtime::lead(&connection, AGENT, None, start, shutdown).await?;
+    let Some((namespace, name)) = daemon_set else {
+        return Ok(());
+    };
+    let asked = tokio::time::timeout(PATIENCE, goes(&connection, &namespace, &name)).await;
+    match asked.unwrap_or_else(|_| Err("the API server does not answer".to_owned())) {
+        Ok(true) => cleanup().await,
+        Ok(false) => Ok(()),
+        Err(error) => {
+            tracing::warn!(
+                error,
+                "nobody knows whether policies are still kept; the rules stay"
+            );
+            Ok(())
+        }
+    }
+}
+
+async fn goes(connection: &Connection, namespace: &str, name: &str) -> Result<bool, String> {
+    let connected = client_runtime::clients(connection, AGENT).await;
+    let (client, _) = connected.map_err(|e| e.to_string())?;
+    let sets: Api<DaemonSet> = Api::namespaced(client, namespace);
+    let found = sets.get_metadata_opt(name).await;
+    let found = found.map_err(|e| e.to_string())?;
+    Ok(found.is_none_or(|set| set.metadata.deletion_timestamp.is_some()))
 }
 
 // Pods on one bridge reach each other without being routed; this shows their packets to the rules all the same.

@@ -137,24 +137,16 @@ fn apply(kernel: &mut BTreeMap<Key, Value>, changes: &[Change]) {
     }
 }
 
-/// The same whatever the order of endpoints: slots as the set of their targets. Of a front that two Services want,
-/// the second may leave slots beyond those of the first; no chain ever draws their numbers.
+/// The same whatever the order of endpoints: slots as the set of their targets.
 fn essence(content: Vec<(Key, Value)>) -> BTreeSet<String> {
-    let drawn = |reach: Reach, front| {
-        content.iter().find_map(|(key, value)| match (key, value) {
-            (Key::Dispatch(r, f), Value::Goto(pick)) if *r == reach && *f == front => Some(pick.of),
-            _ => None,
-        })
-    };
     let mut slots: BTreeMap<(Reach, String), BTreeSet<Value>> = BTreeMap::new();
     let mut rest = BTreeSet::new();
     for (key, value) in &content {
         match key {
-            Key::Slot(reach, front, i) if drawn(*reach, *front).is_some_and(|of| *i < of) => {
+            Key::Slot(reach, front, _) => {
                 let slot = slots.entry((*reach, format!("{front:?}"))).or_default();
                 slot.insert(*value);
             }
-            Key::Slot(..) => {}
             _ => {
                 rest.insert(format!("{key:?} {value:?}"));
             }
@@ -162,6 +154,25 @@ fn essence(content: Vec<(Key, Value)>) -> BTreeSet<String> {
     }
     rest.extend(slots.into_iter().map(|slot| format!("{slot:?}")));
     rest
+}
+
+/// A chain that draws numbers finds an endpoint under each, and nothing lies where no number leads.
+fn every_slot_is_drawn(content: &[(Key, Value)]) {
+    let slots = content.iter().filter_map(|(key, _)| match key {
+        Key::Slot(reach, front, i) => Some((*reach, *front, *i)),
+        _ => None,
+    });
+    let drawn = content
+        .iter()
+        .filter_map(|(key, value)| match (key, value) {
+            (Key::Dispatch(reach, front), Value::Goto(pick)) => Some((*reach, *front, pick.of)),
+            _ => None,
+        });
+    let drawn = drawn.flat_map(|(reach, front, of)| (0..of).map(move |i| (reach, front, i)));
+    assert_eq!(
+        slots.collect::<BTreeSet<_>>(),
+        drawn.collect::<BTreeSet<_>>()
+    );
 }
 
 proptest! {
@@ -197,6 +208,7 @@ proptest! {
         fresh.changes();
         for family in Family::BOTH {
             let held = kernel[family as usize].clone();
+            every_slot_is_drawn(&proxy.content(family));
             prop_assert_eq!(essence(held.clone().into_iter().collect()), essence(fresh.content(family)));
             prop_assert_eq!(held.into_iter().collect::<Vec<_>>(), proxy.content(family));
         }

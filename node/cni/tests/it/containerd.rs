@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use harness::skip;
 use images::{Layer, Settings, archive};
 
-use crate::lab::{Lab, PLUGIN, skip};
+use crate::lab::{Lab, PLUGIN};
 
 const IMAGE: &str = "cni.test/busybox:1";
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use harness::eventually;
 use serde_json::json;
 
-use crate::lab::{Lab, Node, Space, conf, eventually};
+use crate::lab::{Lab, Node, Space, conf};
 
 const ADD_STEPS: [&str; 6] = [
     "reserved",

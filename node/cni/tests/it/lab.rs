@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use harness::skip;
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -19,16 +20,6 @@ use serde_json::{Value, json};
 pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_kyanite-cni");
 const OWN: &str = "/proc/thread-self/ns/net";
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Says that the running test lacks something here; `make test` collects these lines.
-pub(crate) fn skip(what_is_missing: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let line = format!("SKIPPED: {test}: {what_is_missing}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr is open");
-}
 
 /// A network namespace that goes with this.
 pub(crate) struct Space {
@@ -350,16 +341,4 @@ pub(crate) fn conf(mode: &str, ranges: &[&str]) -> Value {
         "nonMasqueradeCIDRs": ["10.244.0.0/16", "fd00:244::/48"],
         "ipam": {"ranges": ranges},
     })
-}
-
-/// Waits until something is so.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(
-            begin.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
-        );
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
 }

@@ -1,19 +1,24 @@
 //! A small web server to try a cluster with: says which pod answers, in which version, and what it was told.
 //!
-//! `/` is for people, `/json` for programs, `/healthz` for probes, `/env` shows the environment, `/slow` takes a
-//! second. After SIGTERM it answers `/healthz` with 503 and whoever still comes, for a moment: so a rolling update
+//! `/` is for people, `/json` for programs, `/healthz` for probes, `/env` shows the environment, `/peer` says who asks,
+//! `/slow` takes a second. After SIGTERM it answers `/healthz` with 503 and whoever still comes, for a moment: so a rolling update
 //! drops nothing.
+//!
+//! It is a client as well, for images that have no other: `get URL` prints the answer, `visit URL` asks again and again
+//! and says how many answers came.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Error, Read as _, Write as _};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long a pod is still sent requests after it was told to end.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -23,7 +28,83 @@ struct Demo {
     ending: AtomicBool,
 }
 
-fn main() -> std::io::Result<()> {
+fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        [] => serve(),
+        ["get", url] => get(url).map(|body| print(&body)),
+        ["visit", url] => visit(url),
+        _ => Err(Error::other("usage: demo [get URL | visit URL]")),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = std::io::stderr().write_all(format!("demo: {error}\n").as_bytes());
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a server answers; one that says anything but 200 has failed.
+fn get(url: &str) -> std::io::Result<String> {
+    let rest = url
+        .strip_prefix("http://")
+        .ok_or_else(|| Error::other("only http:// can be asked"))?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let place = match host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
+        _ => format!("{host}:80"),
+    };
+    let mut last = Error::other(format!("{host} has no address"));
+    for address in place.to_socket_addrs()? {
+        match ask(address, host, path) {
+            Ok(body) => return Ok(body),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn ask(address: SocketAddr, host: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    match head.lines().next().unwrap_or_default() {
+        first if first.contains(" 200 ") => Ok(body.to_owned()),
+        first => Err(Error::other(format!("answered {first:?}"))),
+    }
+}
+
+// Each on a connection of its own, so that every one goes to whom a Service chooses then.
+fn visit(url: &str) -> std::io::Result<()> {
+    let (mut answered, mut failed) = (0u64, 0u64);
+    let mut said = Instant::now();
+    loop {
+        match get(url) {
+            Ok(_) => answered += 1,
+            Err(error) => {
+                failed += 1;
+                log(&format!("failed: {error}"));
+            }
+        }
+        if said.elapsed() >= Duration::from_secs(1) {
+            said = Instant::now();
+            log(&format!("answered {answered} failed {failed}"));
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn serve() -> std::io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -46,6 +127,14 @@ fn main() -> std::io::Result<()> {
     log("told to end; answering whoever still comes");
     std::thread::park_timeout(GRACE);
     Ok(())
+}
+
+// Who asks, as the packets say.
+fn peer(stream: &TcpStream) -> String {
+    let address = stream
+        .peer_addr()
+        .map(|address| address.ip().to_canonical());
+    address.map_or_else(|error| error.to_string(), |ip| format!("{ip}\n"))
 }
 
 fn log(line: &str) {
@@ -80,7 +169,10 @@ impl Demo {
             }
             close |= self.ending.load(Ordering::Relaxed);
             let path = first.split(' ').nth(1).unwrap_or("/").to_owned();
-            let (status, kind, body) = self.answer(&path);
+            let (status, kind, body) = match path.as_str() {
+                "/peer" => ("200 OK", "text/plain", peer(stream)),
+                path => self.answer(path),
+            };
             log(&format!("{status} {path}"));
             let connection = if close { "close" } else { "keep-alive" };
             let text = format!(

@@ -228,6 +228,16 @@ configuration! {
 }
 
 impl KubeletConfiguration {
+    /// Who asks for another time between two looks at the status has it reported as often, as upstream has it; what
+    /// is usual counts as not asked for, because AKS' files always name it.
+    pub(super) fn fill_frequencies(&mut self) {
+        let usual = KubeletConfiguration::default();
+        let is_usual = self.node_status_update_frequency == usual.node_status_update_frequency;
+        if !is_usual && self.node_status_report_frequency == usual.node_status_report_frequency {
+            self.node_status_report_frequency = self.node_status_update_frequency;
+        }
+    }
+
     /// A file's thresholds stand alone; without any, or if it says so, upstream's are added.
     pub(super) fn fill_eviction(&mut self) {
         if !self.eviction_hard.is_empty() && !self.merge_default_eviction_settings {

@@ -38,7 +38,11 @@ pub fn settings(words: &[String], hostname: &str) -> Result<Settings, Error> {
             .filter(|text| !text.is_empty())
             .map(PathBuf::from)
     };
-    let config = read(path("config").as_deref(), &fields)?;
+    let config = read(
+        path("config").as_deref(),
+        path("config-dir").as_deref(),
+        &fields,
+    )?;
     let node_name = own.get("hostname-override").filter(|n| !n.is_empty());
     let root_dir = path("root-dir").unwrap_or_else(|| "/var/lib/kubelet".into());
     Ok(Settings {

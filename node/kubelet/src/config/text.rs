@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube_kit::duration::go;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -21,8 +22,8 @@ impl GoDuration {
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let parsed = parse_duration(&text).map(Self);
-        parsed.ok_or_else(|| {
+        let parsed = go::parse_unsigned(&text).map(Self);
+        parsed.map_err(|_| {
             serde::de::Error::custom(format!("{text:?} is not a duration such as 10s"))
         })
     }
@@ -30,46 +31,8 @@ impl<'de> Deserialize<'de> for GoDuration {
 
 impl Serialize for GoDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let seconds = self.0.as_secs();
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        let rest = seconds % 60;
-        let millis = self.0.subsec_millis();
-        let text = match (hours, minutes) {
-            _ if seconds == 0 && millis > 0 => format!("{millis}ms"),
-            (0, 0) => format!("{rest}s"),
-            (0, _) => format!("{minutes}m{rest}s"),
-            _ => format!("{hours}h{minutes}m{rest}s"),
-        };
-        serializer.serialize_str(&text)
+        serializer.serialize_str(&go::print(self.0))
     }
-}
-
-/// Reads a duration of Go.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        let unit_end = rest[digits..]
-            .find(|c: char| c.is_ascii_digit())
-            .map_or(rest.len(), |at| digits + at);
-        let unit = match &rest[digits..unit_end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        total += Duration::try_from_secs_f64(number * unit).ok()?;
-        rest = &rest[unit_end..];
-    }
-    (!text.is_empty()).then_some(total)
 }
 
 /// How a flag's text becomes a value.
@@ -302,29 +265,5 @@ fn value_of(form: &Form, text: &str) -> Option<Value> {
                 .collect::<Option<Vec<_>>>()
                 .map(Value::Array)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_as_go_writes_them() {
-        for (text, seconds) in [
-            ("10s", 10.0),
-            ("1h30m", 5400.0),
-            ("100ms", 0.1),
-            ("4h0m0s", 14400.0),
-            ("0", 0.0),
-        ] {
-            assert_eq!(
-                parse_duration(text).map(|d| d.as_secs_f64()),
-                Some(seconds),
-                "{text}"
-            );
-        }
-        assert_eq!(parse_duration("10"), None);
-        assert_eq!(parse_duration(""), None);
     }
 }

@@ -7,10 +7,11 @@ use prost::Message;
 use tokio::net::TcpStream;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic_prost::ProstCodec;
+use wire::proxy::authority;
 
 use crate::context::Context;
 use crate::cri;
-use crate::http_get::{self, authority};
+use crate::http_get;
 use crate::make::env::expand;
 
 /// How much of an answer goes into events.

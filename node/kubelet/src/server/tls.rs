@@ -4,15 +4,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use wire::AnyHolder;
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -75,62 +72,11 @@ pub fn self_signed(names: &[String]) -> Result<(String, String), Error> {
 
 pub(super) fn configuration(certificate: Arc<Certificate>) -> Result<ServerConfig, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let holder = Arc::new(AnyHolder::new(&provider));
+    let holder = Arc::new(AnyHolder::new(Vec::new(), &provider));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(holder)
         .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
-}
-
-/// Believes whoever holds the key of the certificate they show, for the time being.
-#[derive(Debug)]
-struct AnyHolder(WebPkiSupportedAlgorithms);
-
-impl AnyHolder {
-    fn new(provider: &CryptoProvider) -> AnyHolder {
-        AnyHolder(provider.signature_verification_algorithms)
-    }
-}
-
-impl ClientCertVerifier for AnyHolder {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
 }

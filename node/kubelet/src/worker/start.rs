@@ -1,6 +1,5 @@
 //! Doing what was decided: sandboxes and containers.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,13 +9,13 @@ use std::time::Duration;
 use client_runtime::Severity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
+use kube_kit::duration::go;
 use tokio::fs;
 
 use super::{AFTER_ERROR, AFTER_SUCCESS, Worker, pod_ip};
-use crate::cri::{self, ContainerState, Image, Mount, PodSandboxConfig};
+use crate::cri::{self, ContainerState, PodSandboxConfig};
 use crate::decide::{self, Actions};
 use crate::images::status_text;
-use crate::make::{container, dns, env, hosts, sandbox, security};
 use crate::seen::Seen;
 use crate::spec::{self, Role};
 use crate::status::Waiting;
@@ -27,13 +26,13 @@ use crate::{images, lifecycle};
 const AFTER_VOLUMES: Duration = Duration::from_secs(2);
 
 /// What all containers of a turn share.
-struct Turn<'a> {
-    pod: &'a Arc<Pod>,
-    seen: &'a Seen,
+pub(super) struct Turn<'a> {
+    pub(super) pod: &'a Arc<Pod>,
+    pub(super) seen: &'a Seen,
     sandbox_id: String,
     sandbox: PodSandboxConfig,
-    ips: Vec<String>,
-    volumes: Volumes,
+    pub(super) ips: Vec<String>,
+    pub(super) volumes: Volumes,
     pull_secrets: Vec<Arc<Secret>>,
 }
 
@@ -177,29 +176,6 @@ impl Worker {
         })
     }
 
-    async fn sandbox_config(&self, pod: &Pod, attempt: u32) -> Result<PodSandboxConfig, String> {
-        let ctx = &self.ctx;
-        let (hostname, _) = hosts::names(pod, &ctx.resolvers.domain)?;
-        let (dns, warning) = dns::of_pod(pod, &ctx.resolvers);
-        if let Some((reason, text)) = warning {
-            ctx.say(pod, Severity::Warning, reason, text);
-        }
-        let logs = ctx.log_directory(pod);
-        fs::create_dir_all(&logs)
-            .await
-            .map_err(|e| format!("{}: {e}", logs.display()))?;
-        Ok(sandbox::config(
-            pod,
-            sandbox::Given {
-                hostname,
-                dns,
-                log_directory: logs.display().to_string(),
-                cgroup_parent: ctx.cgroups.parent(pod),
-                attempt,
-            },
-        ))
-    }
-
     async fn run_sandbox(
         &self,
         pod: &Pod,
@@ -216,14 +192,21 @@ impl Worker {
                 self.remove(&container.id).await;
             }
         }
-        let request = cri::RunPodSandboxRequest {
-            config: Some(config),
-            runtime_handler: String::new(),
+        let made = match self.runtime_handler(pod).await {
+            Ok(runtime_handler) => {
+                let request = cri::RunPodSandboxRequest {
+                    config: Some(config),
+                    runtime_handler,
+                };
+                let made = ctx.runtime.run_pod_sandbox(request).await;
+                made.map_err(|status| status_text(&status))
+            }
+            Err(why) => Err(why),
         };
-        let id = match ctx.runtime.run_pod_sandbox(request).await {
+        let id = match made {
             Ok(answer) => answer.pod_sandbox_id,
-            Err(status) => {
-                let text = format!("Failed to create pod sandbox: {}", status_text(&status));
+            Err(why) => {
+                let text = format!("Failed to create pod sandbox: {why}");
                 ctx.say(pod, Severity::Warning, "FailedCreatePodSandBox", text);
                 return Ok(None);
             }
@@ -245,6 +228,19 @@ impl Worker {
             .filter(|ip| !ip.is_empty())
             .collect();
         Ok(Some((id, ips)))
+    }
+
+    /// What the runtime calls the pod's class of runtimes; nothing for its own choice.
+    async fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
+        let class = spec::spec(pod).runtime_class_name.as_deref();
+        let Some(name) = class.filter(|name| !name.is_empty()) else {
+            return Ok(String::new());
+        };
+        match self.ctx.objects.runtime_class(name).await {
+            Ok(Some(class)) => Ok(class.handler),
+            Ok(None) => Err(format!("runtimeclass.node.k8s.io \"{name}\" not found")),
+            Err(error) => Err(format!("failed to lookup RuntimeClass {name}: {error}")),
+        }
     }
 
     async fn pull_secrets(&self, pod: &Pod, actions: &Actions) -> Vec<Arc<Secret>> {
@@ -331,7 +327,7 @@ impl Worker {
         let since = Timestamp::from_nanosecond(last.finished_at.into()).unwrap_or(now);
         if let Some(rest) = self.backoff.remaining(&key, since, now) {
             let name = &container.name;
-            let delay = go_duration(self.backoff.delay(&key));
+            let delay = go::print(self.backoff.delay(&key));
             let full = spec::full_name(pod);
             let text = format!("Back-off restarting failed container {name} in pod {full}");
             self.ctx
@@ -399,13 +395,12 @@ impl Worker {
         started.map_err(|s| failed("RunContainerError", s.message().to_owned()))?;
         ctx.say_of(pod, place, Severity::Normal, "Started", "Container started");
         self.link_log(pod, container, &id, restart_count).await;
-        self.post_start(turn, role, container, &id, place).await
+        self.post_start(turn, container, &id, place).await
     }
 
     async fn post_start(
         &mut self,
         turn: &Turn<'_>,
-        role: Role,
         container: &Container,
         id: &str,
         place: &str,
@@ -442,7 +437,6 @@ impl Worker {
                     cause: decide::Cause::Other,
                 };
                 let _ = lifecycle::kill_one(&ctx, turn.pod, &ip, &kill).await;
-                let _ = role;
                 Err(Some(Waiting {
                     reason: "PostStartHookError".to_owned(),
                     message: format!("PostStartHook failed: {error}"),
@@ -501,162 +495,6 @@ impl Worker {
         }
     }
 
-    async fn container_config(
-        &self,
-        turn: &Turn<'_>,
-        role: Role,
-        container: &Container,
-        target: Option<String>,
-        image: &Image,
-        restart_count: u32,
-    ) -> Result<cri::ContainerConfig, String> {
-        let ctx = &self.ctx;
-        let pod = turn.pod;
-        let defaults = security::Defaults {
-            seccomp: ctx.settings.config.seccomp_default,
-            seccomp_dir: &ctx.settings.root_dir.join("seccomp").display().to_string(),
-        };
-        let target = target
-            .as_deref()
-            .and_then(|name| turn.seen.container(name))
-            .map(|c| c.id.as_str());
-        let security = security::container(pod, container, role, image, target, &defaults)?;
-        let sources = self.sources(turn, container).await?;
-        let env = env::build(pod, container, &sources)?;
-        let directory = ctx.pod_directory(&self.uid);
-        let mounts = ctx
-            .mounts
-            .container_mounts(pod, container, &env, &turn.volumes, &directory)
-            .await;
-        let mut mounts = mounts.map_err(|e| e.message)?;
-        mounts.extend(
-            self.own_mounts(turn, container, &directory)
-                .await
-                .map_err(|e| e.to_string())?,
-        );
-        Ok(container::config(
-            pod,
-            container,
-            role,
-            container::Given {
-                image: image.id.clone(),
-                env,
-                mounts,
-                security,
-                restart_count,
-                machine: container::Machine {
-                    memory: ctx.machine.memory,
-                    cpu_quota: ctx.settings.config.cpu_cfs_quota,
-                    unified: ctx.cgroups.is_unified(),
-                    least_oom_score: ctx.machine.least_oom_score(),
-                },
-            },
-        ))
-    }
-
-    /// The hosts file and the place for last words.
-    async fn own_mounts(
-        &self,
-        turn: &Turn<'_>,
-        container: &Container,
-        directory: &Path,
-    ) -> std::io::Result<Vec<Mount>> {
-        let pod = turn.pod;
-        let taken: BTreeSet<&str> = container
-            .volume_mounts
-            .iter()
-            .flatten()
-            .map(|m| m.mount_path.as_str())
-            .collect();
-        let mount = |host: &Path, path: &str| Mount {
-            container_path: path.to_owned(),
-            host_path: host.display().to_string(),
-            ..Mount::default()
-        };
-        let mut mounts = Vec::new();
-        if !taken.contains("/etc/hosts") && !turn.ips.is_empty() {
-            let aliases = spec::spec(pod).host_aliases.as_deref().unwrap_or_default();
-            let text = match spec::host_network(pod) {
-                true => hosts::of_host(
-                    &fs::read_to_string("/etc/hosts").await.unwrap_or_default(),
-                    aliases,
-                ),
-                false => {
-                    let (host, domain) =
-                        hosts::names(pod, &self.ctx.resolvers.domain).unwrap_or_default();
-                    hosts::of_pod(&turn.ips, &host, &domain, aliases)
-                }
-            };
-            let file = directory.join("etc-hosts");
-            fs::write(&file, text).await?;
-            fs::set_permissions(&file, Permissions::from_mode(0o644)).await?;
-            mounts.push(mount(&file, "/etc/hosts"));
-        }
-        let path = container
-            .termination_message_path
-            .as_deref()
-            .unwrap_or("/dev/termination-log");
-        if !path.is_empty() && !taken.contains(path) {
-            let folder = directory.join("containers").join(&container.name);
-            fs::create_dir_all(&folder).await?;
-            let file = folder.join(format!("{:08x}", rand::random::<u32>()));
-            fs::write(&file, "").await?;
-            fs::set_permissions(&file, Permissions::from_mode(0o666)).await?;
-            mounts.push(mount(&file, path));
-        }
-        Ok(mounts)
-    }
-
-    /// Config maps, secrets and services that the environment refers to.
-    async fn sources(
-        &self,
-        turn: &Turn<'_>,
-        container: &Container,
-    ) -> Result<env::Sources, String> {
-        let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
-        for from in container.env_from.iter().flatten() {
-            maps.extend(from.config_map_ref.as_ref().map(|r| r.name.clone()));
-            secrets.extend(from.secret_ref.as_ref().map(|r| r.name.clone()));
-        }
-        for source in container
-            .env
-            .iter()
-            .flatten()
-            .filter_map(|v| v.value_from.as_ref())
-        {
-            maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.clone()));
-            secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.clone()));
-        }
-        let ctx = &self.ctx;
-        let namespace = spec::namespace(turn.pod);
-        let services = ctx.services.all();
-        let mut sources = env::Sources {
-            config_maps: BTreeMap::new(),
-            secrets: BTreeMap::new(),
-            services: env::services(turn.pod, services.iter().map(|(_, service)| &**service)),
-            pod_ips: turn.ips.clone(),
-            host_ips: ctx.host_ips(),
-            allocatable: ctx.allocatable(),
-        };
-        for name in maps {
-            let found = ctx
-                .objects
-                .config_map(namespace, &name)
-                .await
-                .map_err(|e| e.to_string())?;
-            sources.config_maps.extend(found.map(|map| (name, map)));
-        }
-        for name in secrets {
-            let found = ctx
-                .objects
-                .secret(namespace, &name)
-                .await
-                .map_err(|e| e.to_string())?;
-            sources.secrets.extend(found.map(|secret| (name, secret)));
-        }
-        Ok(sources)
-    }
-
     /// The link by which log shippers find the container's output.
     async fn link_log(&self, pod: &Pod, container: &Container, id: &str, restart_count: u32) {
         let log = self
@@ -684,12 +522,4 @@ impl Worker {
 async fn make_directories(directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(directory).await?;
     fs::set_permissions(directory, Permissions::from_mode(0o750)).await
-}
-
-/// As Go prints it: `10s`, `1m20s`, `5m0s`.
-fn go_duration(duration: Duration) -> String {
-    match (duration.as_secs() / 60, duration.as_secs() % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
-    }
 }

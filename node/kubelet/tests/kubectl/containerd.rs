@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use harness::{Image, containerd_configuration, directory, eventually_async, is_root};
 use kubelet::cri::{self, Client, Runtime};
-use serde_json::json;
 
 /// The image; its programs are links to busybox.
 pub(crate) const IMAGE: &str = "kubelet.test/busybox:1";
@@ -25,7 +25,11 @@ impl Containerd {
     /// Starts it; nothing where this machine lacks what it takes.
     pub(crate) async fn start(dir: &Path) -> Option<Containerd> {
         let programs = programs()?;
-        fs::write(dir.join("config.toml"), configuration(dir)).unwrap();
+        fs::write(
+            dir.join("config.toml"),
+            containerd_configuration(dir, IMAGE),
+        )
+        .unwrap();
         let start = format!(
             "mount -t tmpfs tmpfs /run && exec {}/containerd --config {}/config.toml",
             programs.display(),
@@ -60,7 +64,7 @@ impl Containerd {
             sandbox: None,
             cgroup: format!("/kubelet-test-{}", std::process::id()),
         };
-        super::eventually("containerd answers", async || {
+        eventually_async("containerd answers", async || {
             containerd
                 .client
                 .version(cri::VersionRequest::default())
@@ -73,7 +77,11 @@ impl Containerd {
     }
 
     fn import(&self) {
-        let archive = image(&self.dir, &self.programs.join("busybox"));
+        let image = Image {
+            name: IMAGE,
+            links: &LINKS,
+        };
+        let archive = image.archive(&self.dir, &self.programs.join("busybox"));
         let imported = Command::new(self.programs.join("ctr"))
             .arg("--address")
             .arg(self.dir.join("containerd.sock"))
@@ -212,14 +220,6 @@ fn remove_cgroups(directory: &Path) {
 }
 
 fn programs() -> Option<PathBuf> {
-    let Some(programs) = std::env::var_os("CONTAINERD_BIN").map(PathBuf::from) else {
-        eprintln!("SKIPPED: no containerd (CONTAINERD_BIN is not set)");
-        return None;
-    };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: running containers needs root");
-        return None;
-    }
     let needed = [
         "containerd",
         "containerd-shim-runc-v2",
@@ -227,77 +227,6 @@ fn programs() -> Option<PathBuf> {
         "runc",
         "busybox",
     ];
-    if let Some(missing) = needed.iter().find(|name| !programs.join(name).is_file()) {
-        eprintln!("SKIPPED: no {missing} in {}", programs.display());
-        return None;
-    }
-    Some(programs)
-}
-
-// Snapshots are plain copies: an overlay cannot always lie on the file system of a temporary directory. Not every root
-// may make a process safer from the kernel's memory killer than itself.
-fn configuration(dir: &Path) -> String {
-    let dir = dir.display();
-    format!(
-        r#"version = 2
-root = "{dir}/root"
-state = "{dir}/state"
-[grpc]
-  address = "{dir}/containerd.sock"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{dir}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{IMAGE}"
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
-"#
-    )
-}
-
-/// Makes an archive as `docker save` makes them.
-fn image(dir: &Path, busybox: &Path) -> PathBuf {
-    let tree = dir.join("image");
-    fs::create_dir_all(tree.join("root/bin")).unwrap();
-    fs::create_dir_all(tree.join("root/tmp")).unwrap();
-    fs::copy(busybox, tree.join("root/bin/busybox")).unwrap();
-    for link in LINKS {
-        std::os::unix::fs::symlink("busybox", tree.join("root/bin").join(link)).unwrap();
-    }
-    tar(&tree.join("root"), &tree.join("layer.tar"), &["bin", "tmp"]);
-    let layer = fs::read(tree.join("layer.tar")).unwrap();
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &layer);
-    let digest: String = digest.as_ref().iter().map(|b| format!("{b:02x}")).collect();
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let config = json!({
-        "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": ["/bin/sleep", "100000"], "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
-    });
-    let manifest = json!([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]);
-    fs::write(tree.join("config.json"), config.to_string()).unwrap();
-    fs::write(tree.join("manifest.json"), manifest.to_string()).unwrap();
-    let archive = dir.join("image.tar");
-    tar(
-        &tree,
-        &archive,
-        &["manifest.json", "config.json", "layer.tar"],
-    );
-    archive
-}
-
-fn tar(from: &Path, to: &Path, files: &[&str]) {
-    let mut command = Command::new("tar");
-    command
-        .arg("--create")
-        .arg("--file")
-        .arg(to)
-        .arg("--directory")
-        .arg(from)
-        .args(files);
-    assert!(command.status().unwrap().success());
+    is_root("running containers").then_some(())?;
+    directory("CONTAINERD_BIN", &needed)
 }

@@ -1,7 +1,6 @@
 //! The real kubectl on one side of the kubelet's server and the real containerd on the other. Needs root; skipped,
 //! loudly, without.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::print_stderr, reason = "tests say why they are skipped")]
 
 mod containerd;
 mod front;
@@ -15,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use containerd::Containerd;
 use front::Front;
+use harness::skip;
 use kubelet::cri::ContainerState;
 use kubelet::pods::{ContainerRef, KnownPod, Pods};
 use kubelet::server::{
@@ -29,15 +29,6 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits for a condition.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
 
 /// The API server may do everything.
 struct OnlyApiServer;
@@ -184,7 +175,7 @@ fn has_kubectl() -> bool {
         .output()
         .is_ok_and(|done| done.status.success());
     if !found {
-        eprintln!("SKIPPED: no kubectl");
+        skip("no kubectl");
     }
     found
 }

@@ -72,6 +72,21 @@ pub enum Key {
     Hairpin(IpAddr),
 }
 
+impl Key {
+    /// The front that this is a part of.
+    pub(super) fn front(&self) -> Option<Front> {
+        match self {
+            Key::Slot(_, front, _)
+            | Key::Dispatch(_, front)
+            | Key::Affinity(front)
+            | Key::Refused(front)
+            | Key::Guarded(front)
+            | Key::Admitted(front, _) => Some(*front),
+            _ => None,
+        }
+    }
+}
+
 /// What stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {

@@ -1,12 +1,13 @@
 //! Who put what into a table, and what changes when one of them changes their mind.
 //!
 //! Two Services may ask for the same thing: the same chain, or the same external address. Of those who want
-//! different values under one key the first by name has it, in whatever order they came.
+//! different values under one key the first by name has it, in whatever order they came. A front belongs to one of
+//! them as a whole: endpoints of two Services are never mixed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use super::layout::{Key, Value};
+use super::layout::{Front, Key, Reach, Value};
 use super::model::ServiceName;
 
 /// One key of the rule set changed.
@@ -24,6 +25,8 @@ pub struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     claims: BTreeMap<Key, Claims>,
+    /// Who has the fronts that several want; there are hardly any.
+    contested: BTreeMap<Front, u32>,
 }
 
 /// Almost everything is claimed once; a claim then is no more than its value.
@@ -39,7 +42,32 @@ pub(super) trait Owners {
     fn name(&self, owner: u32) -> Option<&ServiceName>;
 }
 
+/// Keys of which a front has at least one, if it has any.
+fn heads(front: Front) -> [Key; 4] {
+    [
+        Key::Dispatch(Reach::Cluster, front),
+        Key::Dispatch(Reach::Outside, front),
+        Key::Refused(front),
+        Key::Guarded(front),
+    ]
+}
+
 impl Claims {
+    fn owners(&self) -> impl Iterator<Item = u32> {
+        let (one, many) = match self {
+            Claims::One(owner, _) => (Some(*owner), None),
+            Claims::Many(all) => (None, Some(all.keys().copied())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    fn of(&self, owner: u32) -> Option<Value> {
+        match self {
+            Claims::One(known, value) => (*known == owner).then_some(*value),
+            Claims::Many(all) => all.get(&owner).copied(),
+        }
+    }
+
     fn effective(&self, owners: &impl Owners) -> Option<Value> {
         match self {
             Claims::One(_, value) => Some(*value),
@@ -87,6 +115,9 @@ impl Ledger {
         owners: &impl Owners,
         changes: &mut Vec<Change>,
     ) {
+        let fronts = self.wanted_by_others(owner, before, after);
+        let held = self.fronts_content(&fronts, owners);
+        let is_apart = |key: &Key| key.front().is_some_and(|front| fronts.contains(&front));
         let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
         loop {
             let order = match (old.peek(), new.peek()) {
@@ -102,8 +133,61 @@ impl Ledger {
             }
             let Some((key, _)) = gone.or(come) else { break };
             let change = self.alter(*key, owner, come.map(|(_, value)| *value), owners);
-            changes.extend(change);
+            changes.extend(change.filter(|_| !is_apart(key)));
         }
+        for front in &fronts {
+            self.award(*front, owners);
+        }
+        let now = self.fronts_content(&fronts, owners);
+        let keys: BTreeSet<&Key> = held.keys().chain(now.keys()).collect();
+        changes.extend(keys.into_iter().filter_map(|key| {
+            let (before, after) = (held.get(key).copied(), now.get(key).copied());
+            let key = *key;
+            (before != after).then_some(Change { key, before, after })
+        }));
+    }
+
+    // Fronts of an owner, before or after, that somebody else wants as well.
+    fn wanted_by_others(
+        &self,
+        owner: u32,
+        before: &[(Key, Value)],
+        after: &[(Key, Value)],
+    ) -> BTreeSet<Front> {
+        let keys = before.iter().chain(after).map(|(key, _)| key);
+        let mut fronts: BTreeSet<Front> = keys.filter_map(Key::front).collect();
+        fronts.retain(|front| self.owners_of(*front).iter().any(|other| *other != owner));
+        fronts
+    }
+
+    fn owners_of(&self, front: Front) -> BTreeSet<u32> {
+        let heads = heads(front);
+        let claims = heads.iter().filter_map(|key| self.claims.get(key));
+        claims.flat_map(Claims::owners).collect()
+    }
+
+    // Says whose a front is.
+    fn award(&mut self, front: Front, owners: &impl Owners) {
+        let all = self.owners_of(front);
+        let first = all.iter().min_by_key(|owner| owners.name(**owner));
+        match first.filter(|_| all.len() > 1) {
+            Some(first) => self.contested.insert(front, *first),
+            None => self.contested.remove(&front),
+        };
+    }
+
+    // What stands under the keys of fronts.
+    fn fronts_content(
+        &self,
+        fronts: &BTreeSet<Front>,
+        owners: &impl Owners,
+    ) -> BTreeMap<Key, Value> {
+        if fronts.is_empty() {
+            return BTreeMap::new();
+        }
+        let content = self.content(owners);
+        let of_them = content.filter(|(key, _)| key.front().is_some_and(|f| fronts.contains(&f)));
+        of_them.collect()
     }
 
     fn alter(
@@ -131,23 +215,29 @@ impl Ledger {
     }
 
     fn get(&self, key: &Key, owners: &impl Owners) -> Option<Value> {
-        self.claims
-            .get(key)
-            .and_then(|claims| claims.effective(owners))
+        let claims = self.claims.get(key)?;
+        self.effective(key, claims, owners)
+    }
+
+    fn effective(&self, key: &Key, claims: &Claims, owners: &impl Owners) -> Option<Value> {
+        let contested = key.front().and_then(|front| self.contested.get(&front));
+        match contested {
+            Some(owner) => claims.of(*owner),
+            None => claims.effective(owners),
+        }
     }
 
     /// What stands under a range of keys.
     pub(super) fn range(&self, keys: RangeInclusive<Key>, owners: &impl Owners) -> Vec<Value> {
         let claims = self.claims.range(keys);
         claims
-            .filter_map(|(_, claims)| claims.effective(owners))
+            .filter_map(|(key, claims)| self.effective(key, claims, owners))
             .collect()
     }
 
     /// Everything that stands in the table.
     pub(super) fn content(&self, owners: &impl Owners) -> impl Iterator<Item = (Key, Value)> {
-        self.claims
-            .iter()
-            .filter_map(move |(key, claims)| Some((*key, claims.effective(owners)?)))
+        let all = self.claims.iter();
+        all.filter_map(|(key, claims)| Some((*key, self.effective(key, claims, owners)?)))
     }
 }
