@@ -7,8 +7,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use client_runtime::Connection;
+use kube::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -134,7 +134,8 @@ fn controller_manager(upstream: &Path, dir: &Path) -> Command {
 
 /// Upstream's controllers without those that Kyanite has.
 fn theirs() -> String {
-    let ours = controllers::names().map(|name| format!(",-{name}"));
+    let ours = controllers::names().filter(|name| !controllers::OWN.contains(name));
+    let ours = ours.map(|name| format!(",-{name}"));
     std::iter::once("*".to_owned()).chain(ours).collect()
 }
 
@@ -178,9 +179,8 @@ async fn ready(server: &mut Child, kubeconfig: &Path) -> Result<Client> {
 }
 
 async fn connect(kubeconfig: &Path) -> Result<Client> {
-    let file = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
+    let connection = Connection::Kubeconfig(kubeconfig.to_owned());
+    let client = client_runtime::client(&connection, "kyanite-conformance").await?;
     let question = http::Request::get("/readyz").body(Vec::new())?;
     client.request_text(question).await?;
     Ok(client)

@@ -91,7 +91,7 @@ impl<'a> Cluster<'a> {
         let ports = Ports::free()?;
         let pki = Pki::make(dir.join("pki"))?;
         let kubeconfig = pki.kubeconfig("admin", ports.api_server)?;
-        let kubectl = Kubectl::new(programs.upstream("kubectl")?, kubeconfig, dir);
+        let kubectl = Kubectl::new(programs.kubectl(), kubeconfig, dir);
         let mut cluster = Cluster {
             _scheduler: None,
             manager: None,

@@ -42,6 +42,9 @@ struct Options {
     /// Directory of the chart that helm installs
     #[arg(long)]
     chart: PathBuf,
+    /// Directory with the clients in other languages
+    #[arg(long)]
+    clients: PathBuf,
     /// Where the report goes
     #[arg(long)]
     report: PathBuf,
@@ -61,6 +64,7 @@ fn main() -> Result<ExitCode> {
         options.upstream,
         options.containerd,
         options.chart,
+        options.clients,
     )?;
     let wanted = |row: &&Row| {
         options

@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use aws_lc_rs::encoding::{AsDer as _, EcPrivateKeyRfc5915Der};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
@@ -80,7 +82,7 @@ impl Pki {
     ) -> Result<()> {
         let key = KeyPair::generate()?;
         self.write(&format!("{file}.crt"), &params.signed_by(&key, ca)?.pem())?;
-        self.write(&format!("{file}.key"), &key.serialize_pem())
+        self.write(&format!("{file}.key"), &older_form(&key)?)
     }
 
     fn encoded(&self, name: &str) -> Result<String> {
@@ -90,6 +92,14 @@ impl Pki {
     fn write(&self, name: &str, text: &str) -> Result<()> {
         write_private(&self.file(name), text)
     }
+}
+
+// SEC1: Java's clients read no others of this curve.
+fn older_form(key: &KeyPair) -> Result<String> {
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, key.serialized_der())?;
+    let older: EcPrivateKeyRfc5915Der<'static> = pair.private_key().as_der()?;
+    Ok(der::pem("EC PRIVATE KEY", older.as_ref()))
 }
 
 /// Writes a file that only this user can read.

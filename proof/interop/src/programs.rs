@@ -24,6 +24,7 @@ pub(crate) struct Programs {
     upstream: PathBuf,
     containerd: PathBuf,
     chart: PathBuf,
+    clients: PathBuf,
 }
 
 impl Programs {
@@ -32,6 +33,7 @@ impl Programs {
         upstream: PathBuf,
         containerd: PathBuf,
         chart: PathBuf,
+        clients: PathBuf,
     ) -> Result<Programs> {
         let kyanite = kyanite
             .canonicalize()
@@ -41,6 +43,7 @@ impl Programs {
             upstream,
             containerd,
             chart,
+            clients,
         })
     }
 
@@ -54,9 +57,21 @@ impl Programs {
         &self.containerd
     }
 
+    /// The directory with the clients in other languages, as set-up makes them.
+    pub(crate) fn clients(&self) -> &Path {
+        &self.clients
+    }
+
     /// The directory of the chart that helm installs.
     pub(crate) fn chart(&self) -> &Path {
         &self.chart
+    }
+
+    /// kubectl: the one that was built, the one that set-up found, or the one of this machine.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        let built = self.upstream("kubectl").ok();
+        let named = || std::env::var_os("KUBECTL").map(PathBuf::from);
+        built.or_else(named).unwrap_or_else(|| "kubectl".into())
     }
 
     /// One of upstream's, when it has been built.

@@ -1,6 +1,7 @@
 //! What is done with a cluster. No scenario knows whose programs it is made of.
 
 pub(crate) mod changing_hands;
+pub(crate) mod clients;
 pub(crate) mod controllers;
 pub(crate) mod helm;
 pub(crate) mod kubectl;

@@ -8,7 +8,9 @@ use crate::cluster::{Cluster, Plan, Whose};
 use crate::interruption::INTERRUPTION;
 use crate::outcome::{Missing, Outcome};
 use crate::programs::Programs;
-use crate::scenarios::{changing_hands, controllers, helm, kubectl, kubelet, store, workloads};
+use crate::scenarios::{
+    changing_hands, clients, controllers, helm, kubectl, kubelet, store, workloads,
+};
 
 /// Whose program is on the left of the contract, and whose on its right.
 pub(crate) type Sides = (Whose, Whose);
@@ -40,7 +42,7 @@ pub(crate) struct Row {
     scenario: fn(&mut Cluster<'_>, Sides) -> Result<()>,
 }
 
-pub(crate) const ROWS: [Row; 9] = [
+pub(crate) const ROWS: [Row; 12] = [
     Row {
         contract: "API server ← kubectl",
         about: "create, get, watch, explain, three kinds of patch, diff, apply (from the client and from the server, \
@@ -53,6 +55,24 @@ pub(crate) const ROWS: [Row; 9] = [
         about: "a chart of ours: install, upgrade, a second upgrade that is refused, rollback, history, uninstall",
         plan: their_client,
         scenario: |cluster, _| helm::run(cluster),
+    },
+    Row {
+        contract: "API server ← fabric8 (Java)",
+        about: "list, watch and informer over WebSockets, patch, apply, leader election; with the keys of a kubeconfig",
+        plan: their_client,
+        scenario: |cluster, _| clients::run(cluster, &clients::JAVA),
+    },
+    Row {
+        contract: "API server ← Python's client",
+        about: "list, watch, a store that follows, patches, leader election",
+        plan: their_client,
+        scenario: |cluster, _| clients::run(cluster, &clients::PYTHON),
+    },
+    Row {
+        contract: "API server ← JavaScript's client",
+        about: "list, watch, informer, patch, a lease that is taken, renewed and refused",
+        plan: their_client,
+        scenario: |cluster, _| clients::run(cluster, &clients::JAVASCRIPT),
     },
     Row {
         contract: "API server ← controller manager",

@@ -5,11 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use harness::eventually;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn program(dir: &Path, name: &str, script: &str) {
     let file = dir.join(name);
@@ -17,21 +15,10 @@ fn program(dir: &Path, name: &str, script: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        if let Some(done) = attempt() {
-            return done;
-        }
-        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
-        std::thread::yield_now();
-    }
-}
-
-fn harness(dir: &Path) -> Child {
+fn interop(dir: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kyanite-interop"));
     command.arg("--kyanite").arg(dir.join("kyanite"));
-    for option in ["--upstream", "--containerd", "--chart"] {
+    for option in ["--upstream", "--containerd", "--chart", "--clients"] {
         command.arg(option).arg(dir);
     }
     command.arg("--report").arg(dir.join("report.md"));
@@ -50,12 +37,12 @@ fn leaves_nothing_when_told(signal: Signal) {
     let says_its_pid = |n: usize| format!("echo $$ > {}\nexec sleep 600", pid_files[n].display());
     program(dir.path(), "kyanite", &says_its_pid(0));
     program(dir.path(), "kubectl", &says_its_pid(1));
-    let mut harness = harness(dir.path());
+    let mut interop = interop(dir.path());
     let pids = pid_files
         .each_ref()
         .map(|file| eventually("both run", || written_pid(file)));
-    kill_process(Pid::from_child(&harness), signal).unwrap();
-    let status = eventually("it ends", || harness.try_wait().unwrap());
+    kill_process(Pid::from_child(&interop), signal).unwrap();
+    let status = eventually("it ends", || interop.try_wait().unwrap());
     assert!(!status.success());
     for pid in pids {
         assert!(test_kill_process(pid).is_err(), "{pid:?} still runs");

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use konnectivity::ClientFiles;
 use konnectivity::agent::{Agent, AgentConfig, Proxies};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use wire::tls::ClientFiles;
 
 use super::routes::Route;
 

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,8 +23,7 @@ impl Stage {
         let kyanite =
             Path::new(env!("CARGO_BIN_EXE_kyanite-conformance")).with_file_name("kyanite");
         if !kyanite.is_file() {
-            let line = "SKIPPED: the kyanite program is not built beside kyanite-conformance\n";
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            harness::skip("the kyanite program is not built beside kyanite-conformance");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
