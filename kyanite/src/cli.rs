@@ -1,9 +1,14 @@
 //! The command line. Only types and help; what a command does is in `commands`.
 
 pub(crate) mod access;
+pub(crate) mod addon;
+pub(crate) mod audit;
 pub(crate) mod cloud;
+pub(crate) mod cloud_controllers;
 pub(crate) mod controller_manager;
 pub(crate) mod dns;
+pub(crate) mod doctor;
+pub(crate) mod fault;
 pub(crate) mod image;
 pub(crate) mod konnectivity;
 pub(crate) mod kube_proxy;
@@ -13,7 +18,9 @@ pub(crate) mod network;
 pub(crate) mod node_controller;
 pub(crate) mod node_controllers;
 pub(crate) mod policy;
+pub(crate) mod ranges;
 pub(crate) mod scheduler;
+mod upstream_flags;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,14 +28,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use ipnet::Ipv4Net;
+use kube_kit::duration::go;
 
 use crate::exit;
+use crate::printer::Printer;
+pub(crate) use ranges::Ranges;
 
 /// AKS on one machine: today a Kubernetes control plane that any client can use, what makes machines its nodes, and
 /// the tunnels between them.
 #[derive(Debug, Parser)]
-#[command(version, about, after_help = exit::HELP, disable_help_subcommand = true)]
+#[command(version, about, after_help = exit::HELP)]
 pub(crate) struct Cli {
     /// How results are printed.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
@@ -47,15 +56,55 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, ExitCod
     } else if args.first().is_some_and(kubelet::is_its_name) {
         args.insert(1, "kubelet".into());
     }
-    Cli::try_parse_from(args).map_err(|error| {
-        // A terminal that has gone away is no reason to fail otherwise.
-        let _ = error.print();
-        match error.exit_code() {
-            2 if stands_in => exit::Code::Failure.into(),
-            2 => exit::Code::Usage.into(),
-            _ => ExitCode::SUCCESS,
+    let output = wanted_output(&args);
+    let printer = Printer::new(output);
+    let sifted = upstream_flags::sift(args).map_err(|cause| {
+        printer.failure(&exit::Failure::new(exit::Code::Usage, cause));
+        ExitCode::from(exit::Code::Usage)
+    })?;
+    for warning in &sifted.warnings {
+        printer.note(&format!("warning: {warning}"));
+    }
+    Cli::try_parse_from(sifted.args).map_err(|error| {
+        let code = match error.exit_code() {
+            2 if stands_in => exit::Code::Failure,
+            2 => exit::Code::Usage,
+            _ => {
+                // Help and version. A terminal that has gone away is no reason to fail.
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+        };
+        match output {
+            Output::Text => {
+                let _ = error.print();
+            }
+            Output::Json => printer.failure(&usage(code, &error)),
         }
+        code.into()
     })
+}
+
+/// How results are to be printed, of a command line that may be wrong otherwise.
+fn wanted_output(args: &[OsString]) -> Output {
+    let words: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
+    let pair = |pair: &[std::borrow::Cow<'_, str>]| {
+        ["-o", "--output"].contains(&&*pair[0]) && pair[1] == "json"
+    };
+    let single = |word: &str| ["-ojson", "-o=json", "--output=json"].contains(&word);
+    match words.windows(2).any(pair) || words.iter().any(|word| single(word)) {
+        true => Output::Json,
+        false => Output::Text,
+    }
+}
+
+/// What clap says of a wrong command line, as every other failure is said: the first line, and the rest as the hint.
+fn usage(code: exit::Code, error: &clap::Error) -> exit::Failure {
+    let text = error.to_string();
+    let (first, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let lines = rest.lines().map(str::trim).filter(|line| !line.is_empty());
+    exit::Failure::new(code, first).hint(lines.collect::<Vec<_>>().join("; "))
 }
 
 /// Who reads the results.
@@ -75,11 +124,23 @@ pub(crate) enum Command {
     Down(Down),
     /// Say whether it runs, where, and how it is
     Status(Place),
+    /// Show what a cluster does, with an application of its own, step by step
+    Demo(doctor::Demo),
+    /// Find what is wrong with nodes and pods, and say the next step
+    Doctor(doctor::Doctor),
+    /// List, enable and disable what a cluster runs by itself
+    #[command(subcommand)]
+    Addon(addon::AddonCommand),
     /// Run the API server alone, with upstream's flags
     Apiserver(Box<Apiserver>),
     /// Run the controllers alone, with upstream's flags
     #[command(after_long_help = controller_manager::table())]
     ControllerManager(controller_manager::ControllerManager),
+    /// Run the controllers that follow Azure: nodes, routes and load balancers, with upstream's flags
+    #[command(after_long_help = cloud_controllers::table())]
+    CloudControllerManager(Box<cloud_controllers::CloudControllerManager>),
+    /// Tell this node's cluster what machine it is, with upstream's flags
+    CloudNodeManager(Box<cloud_controllers::CloudNodeManager>),
     /// Run the scheduler alone, with upstream's flags
     Scheduler(Box<scheduler::Scheduler>),
     /// Make this machine a node, as aks-node-controller does
@@ -114,11 +175,27 @@ pub(crate) enum Command {
     /// Boot, enter and power off machines of namespaces on this host (needs root)
     #[command(subcommand)]
     Machine(machine::MachineCommand),
+    /// Break things on purpose, and mend them again (needs root)
+    #[command(subcommand)]
+    Fault(fault::FaultCommand),
     /// Make images from programs and directories, and load them into nodes
     #[command(subcommand)]
     Image(image::ImageCommand),
     /// Serve a registry of images from a directory
     Registry(image::RegistryCommand),
+    /// Print the version, and that of Kubernetes it speaks
+    Version,
+    /// Print the completions for a shell: source <(kyanite completion bash)
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual's pages, one per command, into a directory
+    Man {
+        /// Where, such as /usr/local/share/man/man1; made if it is not there
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
     /// What starts a machine and watches it
     #[command(hide = true)]
     MachineLauncher {
@@ -133,22 +210,42 @@ pub(crate) struct Place {
     /// Directory of certificates, store, log and kubeconfig; made private (0700)
     #[arg(long, env = "KYANITE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// The cluster's name: of its context, its user and, unless one is given, its data directory [default: kyanite]
+    #[arg(long = "name", id = "cluster_name", env = "KYANITE_NAME", value_parser = cluster_name, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+// AKS' rule for names of clusters, in the small letters that contexts and directories like.
+fn cluster_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let ends_well = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    match !text.is_empty()
+        && text.len() <= 63
+        && text.chars().all(is_plain)
+        && text.starts_with(ends_well)
+        && text.ends_with(ends_well)
+    {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "1 to 63 small letters, digits and hyphens, with no hyphen at either end".to_owned(),
+        ),
+    }
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Port of the API server; 0 takes any free one
-    #[arg(long, default_value_t = 6443)]
-    pub(crate) port: u16,
+    /// Port of the API server; 0 takes any free one [default: 6443; any free one for a cluster with a --name]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
     /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
     pub(crate) bind_address: IpAddr,
     /// Stay in the foreground and log to standard error
     #[arg(long)]
     pub(crate) foreground: bool,
-    /// The kubeconfig that gets the context `kyanite` [default: $KUBECONFIG or ~/.kube/config]
+    /// The kubeconfig that gets the cluster's context [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Controllers to run: `*` for all, `name` for one, `-name` for all but one; an empty list runs none
@@ -171,6 +268,8 @@ pub(crate) struct Up {
     pub(crate) nodes: Nodes,
     #[command(flatten)]
     pub(crate) way_to_nodes: network::WayToNodes,
+    #[command(flatten)]
+    pub(crate) beside: cloud::Beside,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Tell the parent process about stages on standard output
@@ -212,9 +311,9 @@ impl Nodes {
 /// What every way of serving can be told; upstream's names.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serving {
-    /// Virtual IPs of services
-    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
-    pub(crate) service_cluster_ip_range: Ipv4Net,
+    /// Virtual IPs of services: a range, or one of each family; the first is that of services that do not say
+    #[arg(long, default_value = "10.0.0.0/16", value_parser = ranges::parse, value_name = "CIDRS")]
+    pub(crate) service_cluster_ip_range: Ranges,
     /// How long events are kept, such as 1h or 90s
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub(crate) event_ttl: std::time::Duration,
@@ -224,7 +323,32 @@ pub(crate) struct Serving {
     #[command(flatten)]
     pub(crate) front_door: network::FrontDoor,
     #[command(flatten)]
+    pub(crate) audit: audit::Audit,
+    #[command(flatten)]
     pub(crate) logging: Logging,
+}
+
+/// Where a role that runs alone tells about itself; upstream's names.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SecurePort {
+    /// Address of the port for health and metrics
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED), value_name = "IP")]
+    pub(crate) bind_address: IpAddr,
+    /// Port for health and metrics, over TLS; 0 opens none [default: 10257; that of a scheduler: 10259]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) secure_port: Option<u16>,
+    /// Certificate of that port, PEM; without one it is self-signed
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// Key of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub(crate) tls_private_key_file: Option<PathBuf>,
+    /// Where a self-signed certificate is kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cert_dir: Option<PathBuf>,
+    /// How the API server is asked who shows a token [default: that of --kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authentication_kubeconfig: Option<PathBuf>,
 }
 
 /// What every role logs.
@@ -287,13 +411,15 @@ pub(crate) struct Apiserver {
     #[arg(long, value_name = "DIR", default_value = "/var/run/kubernetes")]
     pub(crate) cert_dir: PathBuf,
     #[command(flatten)]
+    pub(crate) encryption: audit::Encryption,
+    #[command(flatten)]
     pub(crate) access: access::Access,
     #[command(flatten)]
     pub(crate) nodes: network::Nodes,
     /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED), value_name = "IP")]
     pub(crate) bind_address: IpAddr,
-    /// Address that clients are told [default: the bind address, or 127.0.0.1]
+    /// Address that clients are told [default: the bind address, or this machine's where that is every address]
     #[arg(long, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
     /// Port to listen on
@@ -311,8 +437,12 @@ pub(crate) enum StoreCommand {
         place: Place,
         /// The file to write
         file: PathBuf,
+        /// Copy the cluster's keys as well, to FILE.keys, readable by the owner only: what a restore elsewhere needs
+        /// to be trusted by the nodes, tokens and kubeconfigs there are
+        #[arg(long)]
+        keys: bool,
     },
-    /// Make a data directory's store from a backup; the store must be empty
+    /// Make a data directory's store from a backup, and its keys if they are beside it; the store must be empty
     Restore {
         #[command(flatten)]
         place: Place,
@@ -371,7 +501,7 @@ pub(crate) struct TokenCreate {
     #[command(flatten)]
     pub(crate) place: Place,
     /// How long it can be used; 0 for ever
-    #[arg(long, default_value = "24h", value_parser = duration_or_zero, value_name = "DURATION")]
+    #[arg(long, default_value = "24h", value_parser = go::flag, value_name = "DURATION")]
     pub(crate) ttl: std::time::Duration,
     /// Groups its users get besides system:bootstrappers; each starts with `system:bootstrappers:`
     #[arg(long, value_delimiter = ',', default_value = crate::join_tokens::NODE_GROUP, value_name = "GROUPS")]
@@ -384,46 +514,11 @@ pub(crate) struct TokenCreate {
     pub(crate) print_kubeconfig: bool,
 }
 
-// Kubeadm's `--ttl 0`.
-fn duration_or_zero(text: &str) -> Result<std::time::Duration, String> {
-    match text {
-        "0" | "0s" => Ok(std::time::Duration::ZERO),
-        other => duration(other),
-    }
-}
-
-/// Go's notation for durations, as upstream's flags take it.
+/// A duration in Go's notation, as upstream's flags take it, that is more than nothing.
 fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let mut total = 0.0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let number: f64 = rest[..digits]
-            .parse()
-            .map_err(|_| format!("`{text}` is not a duration such as 90s, 5m or 1h30m"))?;
-        let unit = rest[digits..]
-            .find(|c: char| c.is_ascii_digit())
-            .map_or(rest.len(), |i| digits + i);
-        total += number
-            * match &rest[digits..unit] {
-                "ms" => 0.001,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                other => {
-                    return Err(format!(
-                        "`{other}` is not a unit of time; use ms, s, m or h"
-                    ));
-                }
-            };
-        rest = &rest[unit..];
-    }
-    if total > 0.0 {
-        Ok(std::time::Duration::from_secs_f64(total))
-    } else {
-        Err("must be more than zero".into())
+    match go::flag(text)? {
+        std::time::Duration::ZERO => Err("must be more than zero".into()),
+        some => Ok(some),
     }
 }
 
@@ -444,5 +539,40 @@ mod tests {
         for bad in ["", "5", "x", "0s", "5d"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn whoever_asks_for_json_gets_wrong_usage_as_json() {
+        for line in [
+            "kyanite x -o json",
+            "kyanite -ojson up --nope",
+            "kyanite --output=json",
+        ] {
+            assert_eq!(wanted_output(&words(line)), Output::Json, "{line}");
+        }
+        for line in ["kyanite x", "kyanite -o text", "kyanite json"] {
+            assert_eq!(wanted_output(&words(line)), Output::Text, "{line}");
+        }
+        let error = Cli::try_parse_from(words("kyanite up --nope")).expect_err("no such flag");
+        let failure = usage(exit::Code::Usage, &error);
+        assert_eq!(failure.message, "unexpected argument '--nope' found");
+        assert!(failure.hint.is_some_and(|hint| hint.contains("--help")));
+    }
+
+    #[test]
+    fn help_and_version_are_commands_too() {
+        for line in [
+            "kyanite help",
+            "kyanite help up",
+            "kyanite store help check",
+        ] {
+            let shown = Cli::try_parse_from(words(line)).expect_err("help is shown");
+            assert_eq!(shown.exit_code(), 0, "{line}");
+        }
+        assert!(Cli::try_parse_from(words("kyanite version")).is_ok());
     }
 }

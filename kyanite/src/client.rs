@@ -1,7 +1,7 @@
 //! The API as admin: for commands and for what a start adds to a cluster.
 
+use client_runtime::Connection;
 use http::{Method, Request};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 use crate::datadir::DataDir;
@@ -14,6 +14,11 @@ const APPLY: &str = "application/apply-patch+yaml";
 pub(crate) struct Client(kube::Client);
 
 impl Client {
+    /// A client that there is already, of a role.
+    pub(crate) fn of(client: kube::Client) -> Client {
+        Client(client)
+    }
+
     /// The client of a running server's admin.
     pub(crate) async fn of_running(dir: &DataDir) -> Result<Client> {
         if dir.running()?.is_none() {
@@ -25,25 +30,23 @@ impl Client {
 
     /// The client of the admin, whether the server runs or not.
     pub(crate) async fn connect(dir: &DataDir) -> Result<Client> {
-        let path = dir.kubeconfig();
-        let unusable = |e: &dyn std::fmt::Display| {
-            Failure::new(
-                Code::Failure,
-                format!("`{}` cannot be used: {e}", path.display()),
-            )
-        };
-        let kubeconfig = Kubeconfig::read_from(&path).map_err(|e| unusable(&e))?;
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-            .await
-            .map_err(|e| unusable(&e))?;
-        let client = kube::Client::try_from(config).map_err(|e| unusable(&e))?;
+        let connection = Connection::Kubeconfig(dir.kubeconfig());
+        let client = client_runtime::client(&connection, "kyanite").await;
+        let client = client.map_err(|e| Failure::new(Code::Failure, e.to_string()))?;
         Ok(Client(client))
     }
 
     /// Reads an object or a list.
     pub(crate) async fn get(&self, path: &str) -> Result<Value> {
         self.call(Method::GET, path, None).await
+    }
+
+    /// Reads text, such as a log.
+    pub(crate) async fn get_text(&self, path: &str) -> Result<String> {
+        let request = Request::get(path).body(Vec::new());
+        let request = request
+            .map_err(|e| Failure::new(Code::Usage, format!("`{path}` cannot be asked for: {e}")))?;
+        self.0.request_text(request).await.map_err(failure)
     }
 
     /// Creates an object in a collection.

@@ -1,19 +1,27 @@
 //! One file per command; each takes plain settings and a printer.
 
 mod access;
+mod addon;
 mod apiserver;
 mod certs;
 mod cloud;
+mod cloud_controllers;
 mod controller_manager;
+mod demo;
 mod dns;
+mod doctor;
 mod down;
+mod fault;
 mod image;
 mod konnectivity;
 mod kube_proxy;
 mod kubelet;
 mod machine;
+mod manual;
 mod node_controller;
+mod own_pages;
 mod policy;
+mod region;
 mod registry;
 mod scheduler;
 mod serve;
@@ -27,6 +35,7 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 use crate::exit::{Code, Failure, Result};
 use crate::printer::Printer;
+pub(crate) use up::{Wanted, Wish};
 
 /// Runs the command that was asked for. A provision and a program in a machine have exit codes of their own;
 /// every other command is done or has failed.
@@ -36,18 +45,31 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<ExitCode> {
         Command::MachineLauncher { arguments } => return Ok(machine::launcher(&arguments)),
         Command::Machine(command) => return machine::run(command, printer),
         Command::NodeController(command) => return node_controller::run(command, printer),
+        Command::Version => manual::version(printer),
+        Command::Completion { shell } => manual::completion(shell),
+        Command::Man { directory } => manual::pages(&directory, printer),
         Command::Up(up) if up.foreground => runtime()?.block_on(up::foreground(up, *printer)),
         Command::Up(up) => up::background(&up, printer),
         Command::Down(down) => down::run(&down, printer),
         Command::Status(place) => status::run(&place, printer),
+        Command::Demo(command) => runtime()?.block_on(demo::run(command, *printer)),
+        Command::Doctor(command) => runtime()?.block_on(doctor::run(command, printer)),
+        Command::Addon(command) => runtime()?.block_on(addon::run(command, printer)),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(*flags)),
         Command::ControllerManager(flags) => runtime()?.block_on(controller_manager::run(flags)),
+        Command::CloudControllerManager(flags) => {
+            runtime()?.block_on(cloud_controllers::manager(*flags))
+        }
+        Command::CloudNodeManager(flags) => {
+            small_runtime()?.block_on(cloud_controllers::node_manager(*flags))
+        }
         Command::Scheduler(flags) => runtime()?.block_on(scheduler::run(*flags)),
         Command::Kubelet(flags) => small_runtime()?.block_on(kubelet::run(flags, printer)),
         Command::KonnectivityServer(flags) => {
             small_runtime()?.block_on(konnectivity::server(*flags))
         }
         Command::KonnectivityAgent(flags) => small_runtime()?.block_on(konnectivity::agent(*flags)),
+        Command::Fault(command) => runtime()?.block_on(fault::run(command, printer)),
         Command::Image(command) => image::run(command, printer),
         Command::Registry(command) => runtime()?.block_on(registry::run(command, *printer)),
         Command::Cloud(flags) => runtime()?.block_on(cloud::run(flags)),
@@ -72,9 +94,7 @@ fn small_runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 fn started(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
-    let runtime = builder
+    builder
         .build()
-        .map_err(|e| Failure::new(Code::Failure, format!("the runtime cannot start: {e}")))?;
-    runtime.spawn(memory::at_rest());
-    Ok(runtime)
+        .map_err(|e| Failure::new(Code::Failure, format!("the runtime cannot start: {e}")))
 }

@@ -22,7 +22,7 @@ const SELF_NODE_CLIENT: &str =
     "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
 
 /// Name, cluster role, kind and name of the subject: what kubeadm's `init` binds under `kubeadm:`.
-pub(crate) const BINDINGS: [(&str, &str, &str, &str); 4] = [
+pub(crate) const BINDINGS: [(&str, &str, &str, &str); 5] = [
     (
         "kyanite:kubelet-bootstrap",
         "system:node-bootstrapper",
@@ -46,6 +46,13 @@ pub(crate) const BINDINGS: [(&str, &str, &str, &str); 4] = [
         "system:kubelet-api-admin",
         "User",
         "kube-apiserver-kubelet-client",
+    ),
+    // What a cloud does beside upstream's manager: its nodes get certificates to serve with.
+    (
+        "kyanite:node-autoapprove-serving",
+        "system:certificates.k8s.io:kubelet-serving-approver",
+        "User",
+        "system:serviceaccount:kube-system:certificate-controller",
     ),
 ];
 

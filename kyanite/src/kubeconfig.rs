@@ -1,6 +1,8 @@
 //! kubeconfig files: ours, and our entry in the user's.
 
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::datadir::{DataDir, write_private};
 use crate::exit::{Code, Failure, Result};
-use crate::pki::{Authority, LEAVES, Pair, Pki};
+use crate::pki::{self, Authority, LEAVES, Pair, Pki};
 
-/// The name of our cluster, user and context.
-const NAME: &str = "kyanite";
+/// How long another cluster's server may take to show that it is there.
+const PATIENCE: Duration = Duration::from_millis(500);
 const SECTIONS: [&str; 3] = ["clusters", "users", "contexts"];
 
 /// The file kubectl would write to: the flag, the first of $KUBECONFIG, or ~/.kube/config.
@@ -35,24 +37,30 @@ pub(crate) fn users_file(flag: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// A kubeconfig with one cluster and one user.
-pub(crate) fn with_user(server: &str, bundle: &Path, name: &str, user: Value) -> Result<Value> {
+pub(crate) fn with_user(
+    cluster: &str,
+    server: &str,
+    bundle: &Path,
+    (name, user): (&str, Value),
+) -> Result<Value> {
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Config",
         "preferences": {},
-        "clusters": [{"name": NAME, "cluster": {
+        "clusters": [{"name": cluster, "cluster": {
             "server": server,
             "certificate-authority-data": data(bundle)?,
         }}],
         "users": [{"name": name, "user": user}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": name}}],
-        "current-context": NAME,
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": name}}],
+        "current-context": cluster,
     }))
 }
 
 /// A user that proves itself by this certificate.
 pub(crate) fn certificate_user(pair: &Pair) -> Result<Value> {
-    Ok(json!({"client-certificate-data": data(&pair.cert)?, "client-key-data": data(&pair.key)?}))
+    let key = STANDARD.encode(pki::key_for_clients(&pair.key)?);
+    Ok(json!({"client-certificate-data": data(&pair.cert)?, "client-key-data": key}))
 }
 
 fn data(path: &Path) -> Result<String> {
@@ -72,8 +80,11 @@ pub(crate) fn write_all(dir: &DataDir, server: &str, pki: &Pki) -> Result<Value>
         let user = certificate_user(&pair)?;
         let path = dir.path().join(file);
         let is_admin = path == dir.kubeconfig();
-        let name = if is_admin { NAME } else { leaf.common_name };
-        let config = with_user(server, &bundle, name, user)?;
+        let name = match is_admin {
+            true => dir.name(),
+            false => leaf.common_name,
+        };
+        let config = with_user(dir.name(), server, &bundle, (name, user))?;
         write(&path, &config)?;
         if is_admin {
             admin = config;
@@ -91,6 +102,11 @@ pub(crate) fn server_of(path: &Path) -> Result<String> {
         .ok_or_else(|| unreadable(path, "it names no server"))
 }
 
+/// The admin's kubeconfig of a data directory, as it was last written.
+pub(crate) fn of(dir: &DataDir) -> Option<Value> {
+    read(&dir.kubeconfig()).ok().flatten()
+}
+
 /// Brings our entries in the user's file up to date, if they are there.
 pub(crate) fn refresh(path: &Path, ours: &Value) -> Result<()> {
     let Some(mut config) = read(path)? else {
@@ -100,7 +116,7 @@ pub(crate) fn refresh(path: &Path, ours: &Value) -> Result<()> {
     for section in ["clusters", "users"] {
         let added = ours[section].as_array().and_then(|all| all.first());
         let present = config[section].as_array_mut().into_iter().flatten();
-        for entry in present.filter(|entry| entry["name"] == NAME) {
+        for entry in present.filter(|entry| entry["name"] == ours["current-context"]) {
             if let Some(added) = added {
                 entry.clone_from(added);
                 changed = true;
@@ -113,6 +129,48 @@ pub(crate) fn refresh(path: &Path, ours: &Value) -> Result<()> {
     }
 }
 
+/// Refuses a name that the user's file has for another cluster, if that one answers.
+pub(crate) fn check(path: &Path, name: &str, ours: Option<&Value>) -> Result<()> {
+    let config = read(path)?.unwrap_or_default();
+    let Some(other) = cluster_of(&config, name).filter(|there| !is_ours(there, ours)) else {
+        return Ok(());
+    };
+    let server = other["server"].as_str().unwrap_or_default();
+    if !answers(server) {
+        return Ok(());
+    }
+    let what = format!(
+        "`{}` has another cluster called `{name}`, at {server}",
+        path.display()
+    );
+    Err(Failure::new(Code::Conflict, what).hint("give this one a name of its own: --name NAME"))
+}
+
+fn cluster_of<'a>(config: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut all = config["clusters"].as_array()?.iter();
+    all.find(|entry| entry["name"] == name)
+        .map(|entry| &entry["cluster"])
+}
+
+// Whoever has our CA or our address is us: either may have been changed since.
+fn is_ours(cluster: &Value, ours: Option<&Value>) -> bool {
+    let Some(own) = ours.map(|ours| &ours["clusters"][0]["cluster"]) else {
+        return false;
+    };
+    ["certificate-authority-data", "server"]
+        .iter()
+        .any(|field| !own[*field].is_null() && cluster[*field] == own[*field])
+}
+
+fn answers(server: &str) -> bool {
+    let address = server.trim_start_matches("https://").trim_end_matches('/');
+    let found = address
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut all| all.next());
+    found.is_some_and(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
+}
+
 /// Writes a kubeconfig of its own.
 pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     write_private(path, objects::yaml::to_string(config).as_bytes())
@@ -122,18 +180,19 @@ pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
 pub(crate) fn merge(path: &Path, ours: &Value) -> Result<Option<String>> {
     let mut config = read(path)?
         .unwrap_or_else(|| json!({"apiVersion": "v1", "kind": "Config", "preferences": {}}));
+    let name = ours["current-context"].as_str().unwrap_or_default();
     let previous = config["current-context"]
         .as_str()
-        .filter(|c| !c.is_empty() && *c != NAME)
+        .filter(|c| !c.is_empty() && *c != name)
         .map(str::to_owned);
     for section in SECTIONS {
-        drop_ours(&mut config[section]);
+        drop_named(&mut config[section], name);
         if let (Some(all), Some(added)) = (config[section].as_array_mut(), ours[section].as_array())
         {
             all.extend(added.iter().cloned());
         }
     }
-    config["current-context"] = NAME.into();
+    config["current-context"] = name.into();
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).map_err(|e| Failure::file("create", dir, &e))?;
     }
@@ -141,15 +200,20 @@ pub(crate) fn merge(path: &Path, ours: &Value) -> Result<Option<String>> {
     Ok(previous)
 }
 
-/// Takes our entries out of the user's file again; an otherwise empty file goes.
-pub(crate) fn unmerge(path: &Path, previous: Option<&str>) -> Result<()> {
+/// Takes our entries out of the user's file again; an otherwise empty file goes. What has our name by now but is
+/// another cluster's stays.
+pub(crate) fn unmerge(path: &Path, ours: &Value, previous: Option<&str>) -> Result<()> {
     let Some(mut config) = read(path)? else {
         return Ok(());
     };
-    for section in SECTIONS {
-        drop_ours(&mut config[section]);
+    let name = ours["current-context"].as_str().unwrap_or_default();
+    if cluster_of(&config, name).is_some_and(|there| !is_ours(there, Some(ours))) {
+        return Ok(());
     }
-    if config["current-context"] == NAME {
+    for section in SECTIONS {
+        drop_named(&mut config[section], name);
+    }
+    if config["current-context"] == name {
         let still_there = previous.filter(|name| {
             config["contexts"]
                 .as_array()
@@ -168,9 +232,9 @@ pub(crate) fn unmerge(path: &Path, previous: Option<&str>) -> Result<()> {
     write(path, &config)
 }
 
-fn drop_ours(section: &mut Value) {
+fn drop_named(section: &mut Value, name: &str) {
     match section.as_array_mut() {
-        Some(entries) => entries.retain(|entry| entry["name"] != NAME),
+        Some(entries) => entries.retain(|entry| entry["name"] != name),
         None => *section = json!([]),
     }
 }
@@ -204,7 +268,46 @@ mod tests {
     use super::*;
 
     fn ours() -> Value {
-        json!({"clusters": [{"name": NAME}], "users": [{"name": NAME}], "contexts": [{"name": NAME}]})
+        named("kyanite", "https://127.0.0.1:1", "ours")
+    }
+
+    fn named(name: &str, server: &str, authority: &str) -> Value {
+        let cluster = json!({"server": server, "certificate-authority-data": authority});
+        json!({"clusters": [{"name": name, "cluster": cluster}], "users": [{"name": name}],
+            "contexts": [{"name": name}], "current-context": name})
+    }
+
+    #[test]
+    fn each_of_two_clusters_has_entries_of_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("config");
+        let second = named("second", "https://127.0.0.1:2", "theirs");
+        merge(&path, &ours()).expect("merged");
+        let previous = merge(&path, &second).expect("merged");
+        assert_eq!(previous.as_deref(), Some("kyanite"));
+        unmerge(&path, &second, previous.as_deref()).expect("unmerged");
+        let left = read(&path).expect("read").expect("there");
+        assert_eq!(left["current-context"], "kyanite");
+        assert_eq!(left["clusters"], ours()["clusters"]);
+    }
+
+    #[test]
+    fn a_name_that_another_cluster_has_taken_over_is_left_to_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("config");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let theirs = named("kyanite", &format!("https://{address}"), "theirs");
+        merge(&path, &theirs).expect("merged");
+        unmerge(&path, &ours(), None).expect("left alone");
+        let left = read(&path).expect("read").expect("there");
+        assert_eq!(left["clusters"], theirs["clusters"]);
+        let refused = check(&path, "kyanite", Some(&ours())).expect_err("it answers");
+        assert_eq!(refused.code, Code::Conflict);
+        check(&path, "kyanite", Some(&theirs)).expect("it is the same");
+        check(&path, "other", Some(&ours())).expect("nobody has that name");
+        drop(listener);
+        check(&path, "kyanite", None).expect("nobody answers there");
     }
 
     #[test]
@@ -220,10 +323,10 @@ mod tests {
         let previous = merge(&path, &ours()).expect("merged");
         assert_eq!(previous.as_deref(), Some("work"));
         let merged = read(&path).expect("read").expect("there");
-        assert_eq!(merged["current-context"], NAME);
+        assert_eq!(merged["current-context"], "kyanite");
         assert_eq!(merged["clusters"].as_array().map(Vec::len), Some(2));
         assert_eq!(merge(&path, &ours()).expect("again"), None);
-        unmerge(&path, previous.as_deref()).expect("unmerged");
+        unmerge(&path, &ours(), previous.as_deref()).expect("unmerged");
         assert_eq!(read(&path).expect("read").expect("there"), before);
     }
 
@@ -232,7 +335,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("sub/config");
         merge(&path, &ours()).expect("made");
-        unmerge(&path, None).expect("unmade");
+        unmerge(&path, &ours(), None).expect("unmade");
         assert!(!path.exists());
     }
 

@@ -6,11 +6,14 @@ mod cli;
 mod client;
 mod commands;
 mod datadir;
+mod doctor;
 mod exit;
 mod join_tokens;
 mod kubeconfig;
 mod logging;
+mod manifest;
 mod pki;
+mod pools;
 mod printer;
 mod stages;
 

@@ -6,6 +6,7 @@
 //! ca-cross.crt                     only while a CA is being replaced: the new CA, signed by the old one
 //! <leaf>.crt, <leaf>.key           one per row of LEAVES, followed by the cross certificate
 //! sa.key, sa.pub                   signs service account tokens; sa.pub may hold older keys as well
+//! encryption.yaml                  encrypts secrets in the store: an EncryptionConfiguration
 //! ```
 //!
 //! A `ca.crt` or `sa.pub` starts with the current entry. While a CA is being replaced the old one
@@ -15,6 +16,7 @@ pub(crate) mod inspect;
 mod issue;
 pub(crate) mod rotate;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +25,7 @@ use rustls_pki_types::CertificateDer;
 
 use crate::datadir::write_private;
 use crate::exit::{Code, Failure, Result};
-pub(crate) use issue::{ServerNames, hostname};
+pub(crate) use issue::{ServerNames, hostname, key_for_clients};
 
 /// A certificate with less than this to live is renewed when the server starts.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
@@ -90,7 +92,7 @@ const fn client(name: &'static str, common_name: &'static str) -> Leaf {
 const SERVER: &str = "apiserver";
 
 /// Every certificate below the authorities.
-pub(crate) const LEAVES: [Leaf; 7] = [
+pub(crate) const LEAVES: [Leaf; 6] = [
     Leaf {
         usage: Usage::Server,
         ..client(SERVER, "kube-apiserver")
@@ -110,7 +112,6 @@ pub(crate) const LEAVES: [Leaf; 7] = [
         kubeconfig: Some("scheduler.conf"),
         ..client("scheduler", "system:kube-scheduler")
     },
-    client("kube-proxy", "system:kube-proxy"),
     Leaf {
         authority: Authority::FrontProxy,
         ..client("front-proxy-client", "front-proxy-client")
@@ -158,6 +159,7 @@ impl Pki {
     /// not cover `names`.
     pub(crate) fn ensure(&self, names: &ServerNames) -> Result<()> {
         self.ensure_service_account_key()?;
+        self.ensure_encryption()?;
         for authority in Authority::ALL {
             let signer = self.ensure_authority(authority)?;
             for leaf in LEAVES.iter().filter(|leaf| leaf.authority == authority) {
@@ -225,6 +227,33 @@ impl Pki {
         Ok(signer)
     }
 
+    /// How objects are encrypted in the store: an EncryptionConfiguration with its keys.
+    pub(crate) fn encryption(&self) -> PathBuf {
+        self.dir.join("encryption.yaml")
+    }
+
+    // Secrets are encrypted with a key of this cluster; what was stored before is read as it is.
+    fn ensure_encryption(&self) -> Result<()> {
+        let file = self.encryption();
+        if file.exists() {
+            return Ok(());
+        }
+        let secret = issue::new_secret()?;
+        let text = format!(
+            "# How objects are encrypted in the store. A new key goes to the front of the others: this file is read again
+# when it changes, and `kubectl get secrets -A -o json | kubectl replace -f -` has every secret written anew.
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - secretbox: {{keys: [{{name: key1, secret: {secret}}}]}}
+  - identity: {{}}
+"
+        );
+        write_private(&file, text.as_bytes())
+    }
+
     fn ensure_service_account_key(&self) -> Result<()> {
         let (key_file, public_file) = (
             self.service_account_key(),
@@ -272,6 +301,19 @@ impl Pki {
             .map_err(issue::cannot_make)?;
         let chain = format!("{}{}", cert.pem(), signer.cross);
         self.leaf(leaf.name).write(&chain, &key.serialize_pem())
+    }
+
+    /// A serving certificate for the kubelet of a node that this program makes itself, and its key, PEM.
+    pub(crate) fn kubelet(&self, node: &str, address: IpAddr) -> Result<(String, String)> {
+        let signer = self.signer(Authority::Cluster)?;
+        let key = issue::new_key()?;
+        let cert = issue::kubelet(node, address, self.now)?
+            .signed_by(&key, &signer.issuer)
+            .map_err(issue::cannot_make)?;
+        Ok((
+            format!("{}{}", cert.pem(), signer.cross),
+            key.serialize_pem(),
+        ))
     }
 
     // Whether a leaf can go on: it fits its key, one of the trusted CAs made it, and it is not due.

@@ -1,13 +1,16 @@
 //! What people and machines see. Results go to standard output, everything else to standard error;
 //! colour only on a terminal (`anstream` decides), JSON when asked for.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
 use crate::cli::Output;
 use crate::exit::Failure;
+
+/// Empties the line of a terminal that the cursor is in.
+const CLEAR: &str = "\x1b[2K";
 
 /// Rows under a header, in columns.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -47,13 +50,27 @@ impl Printer {
         };
     }
 
+    /// What is waited for; the next line takes its place. Nothing where nobody watches.
+    pub(crate) fn waiting(&self, detail: &str) {
+        if self.output == Output::Text && std::io::stderr().is_terminal() {
+            let _ = write!(anstream::stderr(), "{CLEAR}  {} {detail}\r", "…".dimmed());
+        }
+    }
+
     /// A stage that is done.
     pub(crate) fn stage(&self, name: &str, detail: &str, millis: u128) {
         if self.output == Output::Text {
-            let took = format!("{millis} ms");
+            let took = match millis {
+                0 => String::new(),
+                _ => format!("{millis} ms"),
+            };
+            let clear = match std::io::stderr().is_terminal() {
+                true => CLEAR,
+                false => "",
+            };
             let _ = writeln!(
                 anstream::stderr(),
-                "  {} {name:<12} {detail} {}",
+                "{clear}  {} {name:<12} {detail} {}",
                 "✓".green(),
                 took.dimmed()
             );

@@ -16,6 +16,8 @@ pub(crate) enum Audience {
     Printer(Printer),
     /// The process that started us, through our standard output.
     Parent,
+    /// Whoever reads the log.
+    Log,
 }
 
 /// A start under way.
@@ -40,6 +42,16 @@ impl Stages {
         match &self.audience {
             Audience::Printer(printer) => printer.stage(name, detail, millis),
             Audience::Parent => tell(&json!({"stage": name, "detail": detail, "millis": millis})),
+            Audience::Log => tracing::info!(stage = name, detail, millis = millis as u64, "done"),
+        }
+    }
+
+    /// What is waited for at the moment; only the last such line counts.
+    pub(crate) fn waiting(&self, detail: &str) {
+        match &self.audience {
+            Audience::Printer(printer) => printer.waiting(detail),
+            Audience::Parent => tell(&json!({"waiting": detail})),
+            Audience::Log => {}
         }
     }
 
@@ -48,13 +60,14 @@ impl Stages {
         match &self.audience {
             Audience::Printer(printer) => printer.failure(failure),
             Audience::Parent => Printer::new(Output::Json).failure(failure),
+            Audience::Log => tracing::error!(%failure, "failed"),
         }
     }
 
-    /// Nothing more will be said.
-    pub(crate) fn finish(self) {
+    /// Nothing more will be said, but which nodes there are.
+    pub(crate) fn finish(self, nodes: &[Value]) {
         if matches!(self.audience, Audience::Parent) {
-            tell(&json!({"ready": true}));
+            tell(&json!({"ready": true, "nodes": nodes}));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::{Logging, Place};
 
@@ -25,6 +25,26 @@ pub(crate) struct Cloud {
     pub(crate) throttle: bool,
     #[command(flatten)]
     pub(crate) logging: Logging,
+}
+
+/// The cloud beside a cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Beside {
+    /// Whether the cloud runs beside the cluster: an Azure that az and the SDKs use, with this cluster in it
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub(crate) cloud: bool,
+    /// Port of the cloud; 0 takes any free one [default: 8443, or any free one where that is taken]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) cloud_port: Option<u16>,
+}
+
+impl Beside {
+    /// The same as flags, for the process that does the work.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let mut flags = vec![format!("--cloud={}", self.cloud)];
+        flags.extend(self.cloud_port.map(|port| format!("--cloud-port={port}")));
+        flags
+    }
 }
 
 fn pace(text: &str) -> Result<f64, String> {

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use ipnet::IpNet;
 
 use super::node_controllers::NodeControllers;
-use super::{Logging, duration};
+use super::{Logging, SecurePort, duration};
 
 /// Every controller of upstream's: those that are here, and those that are not, with the reason.
 pub(crate) fn table() -> String {
@@ -20,6 +20,23 @@ pub(crate) fn table() -> String {
         text += &format!("  {name}: {why}\n");
     }
     text
+}
+
+/// How managers agree on one that works.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Election {
+    /// Whether to run only while this manager holds the lease
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) leader_elect: bool,
+    /// How long a leader that stopped renewing is still believed
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) leader_elect_lease_duration: Duration,
+    /// How long the leader tries to renew before it gives up
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) leader_elect_renew_deadline: Duration,
+    /// How often it is tried to get or keep the lease
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) leader_elect_retry_period: Duration,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -54,23 +71,15 @@ pub(crate) struct ControllerManager {
     /// Whether each controller acts as its own service account of kube-system
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) use_service_account_credentials: bool,
-    /// Whether to run only while this manager holds the lease
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(crate) leader_elect: bool,
-    /// How long a leader that stopped renewing is still believed
-    #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
-    pub(crate) leader_elect_lease_duration: Duration,
-    /// How long the leader tries to renew before it gives up
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
-    pub(crate) leader_elect_renew_deadline: Duration,
-    /// How often it is tried to get or keep the lease
-    #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
-    pub(crate) leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    pub(crate) election: Election,
     /// Virtual IPs of services, which no node gets for its pods
     #[arg(long, value_delimiter = ',', value_name = "CIDRS")]
     pub(crate) service_cluster_ip_range: Vec<IpNet>,
     #[command(flatten)]
     pub(crate) nodes: NodeControllers,
+    #[command(flatten)]
+    pub(crate) pages: SecurePort,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

@@ -1,8 +1,10 @@
 //! The flags of `kyanite kube-proxy`; upstream's names.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use kube_kit::duration::go;
 
 use super::Logging;
 
@@ -44,6 +46,18 @@ pub(crate) struct KubeProxy {
     /// Where metrics are served; empty for nowhere
     #[arg(long, default_value = "127.0.0.1:10249", value_name = "IP:PORT")]
     pub(crate) metrics_bind_address: String,
+    /// Connections that the kernel tracks for each processor; 0 leaves its limit alone
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) conntrack_max_per_core: Option<u32>,
+    /// The least limit with --conntrack-max-per-core
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) conntrack_min: Option<u32>,
+    /// How long an open TCP connection may be silent and is still tracked
+    #[arg(long, value_parser = go::flag, value_name = "DURATION")]
+    pub(crate) conntrack_tcp_timeout_established: Option<Duration>,
+    /// How long a TCP connection is tracked that one side has ended
+    #[arg(long, value_parser = go::flag, value_name = "DURATION")]
+    pub(crate) conntrack_tcp_timeout_close_wait: Option<Duration>,
     /// Take away everything a proxy has written, and end
     #[arg(long)]
     pub(crate) cleanup: bool,
@@ -59,14 +73,6 @@ pub(crate) struct KubeProxy {
 pub(crate) struct Unused {
     #[arg(long, hide = true)]
     pub(crate) bind_address: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) conntrack_max_per_core: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) conntrack_min: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) conntrack_tcp_timeout_established: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) conntrack_tcp_timeout_close_wait: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) feature_gates: Option<String>,
     #[arg(long, hide = true)]

@@ -62,7 +62,7 @@ fn range(text: &str) -> Result<IpNet, String> {
 /// Which way a cluster of `kyanite up` reaches its nodes; straight, unless something else is said.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WayToNodes {
-    /// Let nodes open tunnels to this port (AKS' is 8132, 0 takes any free one) and reach them only through those
+    /// Let nodes open tunnels to this port, and reach them only through those; 0 takes any free one [default: 8132 in the network of nodes that are machines; none without them]
     #[arg(
         long,
         value_name = "PORT",
@@ -72,12 +72,24 @@ pub(crate) struct WayToNodes {
     /// An EgressSelectorConfiguration: which traffic to nodes takes the tunnel of a server elsewhere
     #[arg(long, value_name = "FILE")]
     pub(crate) egress_selector_config_file: Option<PathBuf>,
-    /// Reach nodes directly, as a server in their own network: what happens anyway without the two above
+    /// Reach nodes directly, as a server in their own network
     #[arg(long, conflicts_with_all = ["konnectivity_agent_port", "egress_selector_config_file"])]
     pub(crate) enable_apiserver_vnet_integration: bool,
 }
 
+/// Where AKS' konnectivity server takes agents.
+const AGENT_PORT: u16 = 8132;
+
 impl WayToNodes {
+    /// Decides what was left open: machines open tunnels, as AKS' nodes do.
+    pub(crate) fn settle(&mut self, has_machines: bool) {
+        let is_open =
+            self.egress_selector_config_file.is_none() && !self.enable_apiserver_vnet_integration;
+        if has_machines && is_open {
+            self.konnectivity_agent_port.get_or_insert(AGENT_PORT);
+        }
+    }
+
     /// The same as settings; `socket` is where a konnectivity server of our own takes dials.
     pub(crate) fn egress(&self, socket: PathBuf) -> Egress {
         match (

@@ -46,9 +46,17 @@ pub(crate) struct Agent {
     /// The node's name, where it is not the host's
     #[arg(long, value_name = "NAME")]
     pub(crate) hostname_override: Option<String>,
+    /// The DaemonSet that this is a pod of: with it the rules go
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pair)]
+    pub(crate) daemon_set: Option<(String, String)>,
     /// Take every rule away, and end
     #[arg(long)]
     pub(crate) cleanup: bool,
     #[command(flatten)]
     pub(crate) logging: Logging,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (namespace, name) = text.split_once('/').ok_or("not NAMESPACE/NAME")?;
+    Ok((namespace.to_owned(), name.to_owned()))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::{Logging, duration};
+use super::{Logging, SecurePort, duration};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Scheduler {
@@ -33,6 +33,8 @@ pub(crate) struct Scheduler {
     /// Name of the lease [default: kube-scheduler]
     #[arg(long, value_name = "NAME")]
     pub(crate) leader_elect_resource_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) pages: SecurePort,
     #[command(flatten)]
     pub(crate) logging: Logging,
 }

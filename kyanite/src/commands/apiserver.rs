@@ -27,7 +27,7 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
         .map_or(flags.secure_port, |a| a.port());
     let advertise = flags
         .advertise_address
-        .unwrap_or_else(|| serve::reachable(flags.bind_address));
+        .unwrap_or_else(|| serve::advertised(flags.bind_address, |_| true));
     let pair = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
         (Some(cert), Some(key)) => pki::Pair {
             cert: cert.clone(),
@@ -46,7 +46,7 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
     access.reported_certificates = vec![("apiserver".into(), certificate.certificate.clone())];
     let advertise = SocketAddr::new(advertise, port);
     let outbound = (flags.nodes.outbound(), egress);
-    let config = serve::config(
+    let mut config = serve::config(
         &flags.serving,
         store,
         certificate,
@@ -54,6 +54,7 @@ pub(super) async fn run(flags: Apiserver) -> Result<()> {
         access,
         outbound,
     );
+    config.encryption = flags.encryption.settings();
     let (_ready, served) = Server::build(config, vec![listener])
         .await?
         .run(serve::told_to_stop());

@@ -1,11 +1,14 @@
 //! `kyanite cloud`: the cloud's front door; `kyanite az-env`: what makes az use it.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use ::cloud::{Clock, Config, Credentials, KeyPairFiles};
+use ::cloud::{Clock, Config, Credentials, Hollow, KeyPairFiles, Region};
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use super::serve;
 use crate::cli::Place;
@@ -32,40 +35,55 @@ pub(super) async fn run(flags: Cloud) -> Result<()> {
     let dir = DataDir::find(&flags.place)?;
     dir.prepare()?;
     let listener = serve::listen(SocketAddr::new(flags.bind_address, flags.port)).await?;
-    let address = listener
-        .local_addr()
-        .map_err(|e| Failure::new(Code::Failure, format!("the port is unknown: {e}")))?;
     let keys = Pki::at(dir.pki(), SystemTime::now());
-    let reachable = serve::reachable(address.ip());
+    let reachable = serve::reachable(flags.bind_address);
     keys.ensure(&ServerNames::new(pki::hostname().as_deref(), &[reachable]))?;
-    let pair = keys.server();
-    let host = if reachable.is_loopback() {
-        "localhost".to_owned()
-    } else {
-        reachable.to_string()
-    };
-    let config = Config {
-        directory: dir.path().join("cloud"),
-        certificate: KeyPairFiles {
-            certificate: pair.cert,
-            key: pair.key,
-        },
-        origin: format!("https://{host}:{}", address.port()),
-        pace: flags.pace,
-        issuers: Vec::new(),
-        cluster: None,
-        throttle: flags.throttle,
-        clock: Clock::system(),
-    };
-    let origin = config.origin.clone();
-    let cloud = ::cloud::Cloud::build(config, listener).await?;
-    write_setup(&dir, &origin, &keys, cloud.credentials())?;
+    let region = Arc::new(Hollow);
+    let (cloud, origin) = open(&dir, listener, flags.pace, flags.throttle, region).await?;
     tracing::info!(
         origin,
         "the cloud is open; `eval \"$(kyanite az-env)\"` makes az use it"
     );
     cloud.run(serve::told_to_stop()).await;
     Ok(())
+}
+
+/// Opens the cloud of a data directory whose keys are there, and writes az's files; gives where it is reached.
+pub(super) async fn open(
+    dir: &DataDir,
+    listener: TcpListener,
+    pace: f64,
+    throttle: bool,
+    region: Arc<dyn Region>,
+) -> Result<(::cloud::Cloud, String)> {
+    let address = listener
+        .local_addr()
+        .map_err(|e| Failure::new(Code::Failure, format!("the port is unknown: {e}")))?;
+    let keys = Pki::at(dir.pki(), SystemTime::now());
+    let pair = keys.server();
+    let reachable = serve::reachable(address.ip());
+    let host = if reachable.is_loopback() {
+        "localhost".to_owned()
+    } else {
+        reachable.to_string()
+    };
+    let origin = format!("https://{host}:{}", address.port());
+    let config = Config {
+        directory: dir.path().join("cloud"),
+        certificate: KeyPairFiles {
+            certificate: pair.cert,
+            key: pair.key,
+        },
+        origin: origin.clone(),
+        pace,
+        issuers: Vec::new(),
+        throttle,
+        clock: Clock::system(),
+        region,
+    };
+    let cloud = ::cloud::Cloud::build(config, listener).await?;
+    write_setup(dir, &origin, &keys, cloud.credentials())?;
+    Ok((cloud, origin))
 }
 
 /// Writes az's files, and what `az-env` needs.
@@ -76,7 +94,10 @@ fn write_setup(dir: &DataDir, origin: &str, keys: &Pki, credentials: &Credential
         directory: az_directory(dir),
         credentials: credentials.clone(),
     };
-    std::fs::create_dir_all(&setup.directory)
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(0o700);
+    private
+        .create(&setup.directory)
         .map_err(|e| Failure::file("create", &setup.directory, &e))?;
     for (name, content) in setup.files() {
         write_private(&setup.directory.join(name), content.as_bytes())?;
@@ -90,7 +111,7 @@ pub(super) fn az_env(place: &Place, printer: &Printer) -> Result<()> {
     let dir = DataDir::find(place)?;
     let path = known_file(&dir);
     let text = std::fs::read_to_string(&path).map_err(|_| {
-        let hint = "start one with `kyanite cloud`, or name its data directory with --data-dir";
+        let hint = "start one with `kyanite up`, or name its data directory with --data-dir";
         Failure::new(Code::Unavailable, "no cloud has run in this data directory").hint(hint)
     })?;
     let known: serde_json::Value = serde_json::from_str(&text).map_err(|e| {

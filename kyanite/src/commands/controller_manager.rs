@@ -1,31 +1,40 @@
 //! `kyanite controller-manager`: the controllers alone, beside any API server.
 
-use controllers::{Config, Connection, KeyPairFiles, LeaderElection, Selection};
+use controllers::{Config, Connection, KeyPairFiles, LeaderElection};
 
+use super::own_pages::OwnPages;
 use super::serve;
-use crate::cli::controller_manager::ControllerManager;
+use crate::cli::controller_manager::{ControllerManager, Election};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
 
 /// Runs the controllers until told to stop.
 pub(super) async fn run(flags: ControllerManager) -> Result<()> {
     logging::start(&flags.logging)?;
+    let pages = OwnPages {
+        component: "kube-controller-manager",
+        port: 10257,
+        measured: client_runtime::metrics::register,
+        kubeconfig: flags.kubeconfig.clone(),
+    };
+    let pages = pages.open(&flags.pages).await?;
     let config = config(flags)?;
-    controllers::run(config, serve::told_to_stop())
-        .await
-        .map_err(failure)
+    tokio::select! {
+        outcome = controllers::run(config, serve::told_to_stop()) => outcome.map_err(failure),
+        () = pages => Ok(()),
+    }
 }
 
 fn config(flags: ControllerManager) -> Result<Config> {
     let chosen = flags.controllers.iter().map(String::as_str);
-    let selection = Selection::parse(chosen)
+    let selection = controllers::select(chosen)
         .map_err(|e| Failure::new(Code::Usage, format!("--controllers cannot be read: {e}")))?;
     let signing = flags
         .cluster_signing_cert_file
         .clone()
         .zip(flags.cluster_signing_key_file.clone())
         .map(|(cert, key)| KeyPairFiles { cert, key });
-    let election = flags.leader_elect.then(|| election(&flags)).transpose()?;
+    let election = election(&flags.election, "kube-controller-manager")?;
     flags.nodes.warn();
     let services = &flags.service_cluster_ip_range;
     let ipam = flags.nodes.ipam(false, Vec::new(), services);
@@ -44,8 +53,12 @@ fn config(flags: ControllerManager) -> Result<Config> {
     })
 }
 
-// As client-go checks it: a leader must have given up before another one may start.
-fn election(flags: &ControllerManager) -> Result<LeaderElection> {
+/// The election for a lease, if there is to be one. As client-go checks it: a leader must have given up before another
+/// one may start.
+pub(super) fn election(flags: &Election, lease: &str) -> Result<Option<LeaderElection>> {
+    if !flags.leader_elect {
+        return Ok(None);
+    }
     let wrong = |text: &str| Failure::new(Code::Usage, text);
     if flags.leader_elect_lease_duration <= flags.leader_elect_renew_deadline {
         return Err(wrong(
@@ -57,12 +70,12 @@ fn election(flags: &ControllerManager) -> Result<LeaderElection> {
             "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period",
         ));
     }
-    Ok(LeaderElection {
+    Ok(Some(LeaderElection {
         lease_duration: flags.leader_elect_lease_duration,
         renew_deadline: flags.leader_elect_renew_deadline,
         retry_period: flags.leader_elect_retry_period,
-        ..LeaderElection::new("kube-controller-manager", identity())
-    })
+        ..LeaderElection::new(lease, identity())
+    }))
 }
 
 // The host's name and something that no other process has.
@@ -71,7 +84,8 @@ fn identity() -> String {
     format!("{}_{:032x}", host.trim(), rand::random::<u128>())
 }
 
-fn failure(error: controllers::Error) -> Failure {
+/// Why a manager ended, with the code to end with.
+pub(super) fn failure(error: controllers::Error) -> Failure {
     let code = match &error {
         controllers::Error::File { .. } => Code::Usage,
         controllers::Error::LeaseLost => Code::Conflict,

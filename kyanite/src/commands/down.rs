@@ -27,12 +27,25 @@ pub(super) fn run(down: &Down, printer: &Printer) -> Result<()> {
     }
     // Also after a server that was killed: its context is still in the user's kubeconfig.
     if let Some(state) = state.clone().or_else(|| dir.left_behind()) {
-        kubeconfig::unmerge(&state.kubeconfig, state.previous_context.as_deref())?;
+        // Without its own kubeconfig nobody can say which entries are this cluster's.
+        if let Some(ours) = kubeconfig::of(&dir) {
+            kubeconfig::unmerge(&state.kubeconfig, &ours, state.previous_context.as_deref())?;
+        }
         dir.clear_state();
+    }
+    // What the cloud made goes with the cloud.
+    for cluster in dir.clusters() {
+        if let Some(state) = cluster.running()? {
+            stop(&cluster, &state)?;
+        }
+        site::shut_down(&cluster)?;
     }
     let machines = site::shut_down(&dir)?;
     let purged = down.purge && dir.path().exists();
     if purged {
+        for cluster in dir.clusters() {
+            site::remove_all(&cluster)?;
+        }
         site::remove_all(&dir)?;
         std::fs::remove_dir_all(dir.path()).map_err(|e| Failure::file("remove", dir.path(), &e))?;
     }

@@ -13,9 +13,8 @@ use crate::logging;
 pub(super) async fn server(command: KonnectivityServer) -> Result<()> {
     logging::start(&command.logging)?;
     serve::allow_many_files();
-    let busy_wait = command.flags.busy_wait;
     let server = Server::bind(command.flags.config().await?).await?;
-    konnectivity::awake(server.run(serve::told_to_stop()), busy_wait).await;
+    server.run(serve::told_to_stop()).await;
     Ok(())
 }
 
@@ -23,9 +22,8 @@ pub(super) async fn server(command: KonnectivityServer) -> Result<()> {
 pub(super) async fn agent(command: KonnectivityAgent) -> Result<()> {
     logging::start(&command.logging)?;
     serve::allow_many_files();
-    let busy_wait = command.flags.busy_wait;
     let agent = Agent::bind(command.flags.config().await?).await?;
-    konnectivity::awake(agent.run(serve::told_to_stop()), busy_wait).await;
+    agent.run(serve::told_to_stop()).await;
     Ok(())
 }
 

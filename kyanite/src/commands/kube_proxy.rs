@@ -1,7 +1,7 @@
 //! `kyanite kube-proxy`: makes Services reachable from this node.
 
 use network::kube_proxy::{Error, cleanup, run as run_proxy};
-use network::{ConfigError, Flags};
+use network::{ConfigError, Flags, Tracking};
 
 use super::serve;
 use crate::cli::kube_proxy::KubeProxy;
@@ -33,6 +33,12 @@ fn settings(flags: KubeProxy) -> Flags {
         nodeport_addresses: flags.nodeport_addresses,
         healthz_bind_address: flags.healthz_bind_address,
         metrics_bind_address: flags.metrics_bind_address,
+        tracking: Tracking {
+            max_per_core: flags.conntrack_max_per_core,
+            min: flags.conntrack_min,
+            tcp_established: flags.conntrack_tcp_timeout_established,
+            tcp_close_wait: flags.conntrack_tcp_timeout_close_wait,
+        },
     }
 }
 

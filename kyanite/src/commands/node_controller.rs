@@ -25,8 +25,7 @@ pub(super) fn run(command: NodeController, printer: &Printer) -> Result<ExitCode
         NodeController::Provision(flags) => return machine::provision(&flags, printer),
         NodeController::ProvisionWait(flags) => return machine::wait(&flags, printer),
         NodeController::Plan { config, root } => {
-            let config = accept(&config.file, printer)?;
-            machine::plan(&config, &root, printer)
+            return machine::plan(&judge(&config.file, printer)?, &root, printer);
         }
         NodeController::Status { follow, root } => return machine::status(follow, &root, printer),
         NodeController::Undo { root } => machine::undo(&root, printer),
@@ -46,6 +45,20 @@ pub(super) fn run(command: NodeController, printer: &Printer) -> Result<ExitCode
         NodeController::Env(flags) => env(&flags, printer),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A configuration that can be used, and everything that is wrong with it all the same.
+struct Judged {
+    configuration: Configuration,
+    problems: Vec<Problem>,
+}
+
+fn judge(file: &Path, printer: &Printer) -> Result<Judged> {
+    let text = read(file)?;
+    Ok(Judged {
+        configuration: accept_text(&text, file, printer)?,
+        problems: validate::validate(&text),
+    })
 }
 
 /// Prints every problem; fails where one is an error.
@@ -91,9 +104,13 @@ fn paragraph(problem: &Problem) -> String {
 fn explain(wanted: &str, printer: &Printer) -> Result<()> {
     let Some(code) = codes::find(wanted) else {
         let similar = codes::similar(wanted);
-        let hint = match similar.is_empty() {
-            true => "codes are 0 to 255, names are as in ERR_OUTBOUND_CONN_FAIL".to_owned(),
-            false => format!("there are {}", similar.join(", ")),
+        let hint = match (wanted.trim().parse::<u64>(), similar.is_empty()) {
+            (Ok(0..=255), _) => "no step ends with this code; a program that a step ran may have: \
+                                 see `Output` in provision.json"
+                .to_owned(),
+            (Ok(_), _) => "exit codes are 0 to 255".to_owned(),
+            (Err(_), true) => "names are as in ERR_OUTBOUND_CONN_FAIL".to_owned(),
+            (Err(_), false) => format!("there are {}", similar.join(", ")),
         };
         let message = format!("`{wanted}` is no exit code of a provision");
         return Err(Failure::new(Code::NotFound, message).hint(hint));
@@ -140,7 +157,7 @@ fn env(flags: &Env, printer: &Printer) -> Result<()> {
     }
     let lines: Vec<_> = variables
         .iter()
-        .map(|v| format!("{}={}", v.name, v.value))
+        .map(|v| format!("{}={}", v.name, quoted(&v.value)))
         .collect();
     let map: serde_json::Map<_, _> = variables
         .into_iter()
@@ -156,6 +173,15 @@ fn env(flags: &Env, printer: &Printer) -> Result<()> {
         &json!({"command": command, "environment": map}),
     );
     Ok(())
+}
+
+/// A value as a shell reads it, and nothing but a value: the lines may be sourced.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-[]".contains(c);
+    match value.chars().all(plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\'', "'\\''")),
+    }
 }
 
 /// What of the node decides values, from here where nothing was said.
@@ -184,7 +210,11 @@ fn host(flags: &Env) -> Result<Host> {
 
 /// A configuration that can be used; what was left out of it is said.
 fn accept(file: &Path, printer: &Printer) -> Result<Configuration> {
-    let accepted = config::read(&read(file)?).map_err(|unusable| unusable_file(file, &unusable))?;
+    accept_text(&read(file)?, file, printer)
+}
+
+fn accept_text(text: &[u8], file: &Path, printer: &Printer) -> Result<Configuration> {
+    let accepted = config::read(text).map_err(|unusable| unusable_file(file, &unusable))?;
     for notice in &accepted.notices {
         let what = match notice {
             Notice::Deprecated => "note",
@@ -210,4 +240,31 @@ fn read(file: &Path) -> Result<Vec<u8>> {
             .map_err(|error| Failure::file("read", file, &error));
     }
     std::fs::read(file).map_err(|error| Failure::file("read", file, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_nothing_but_values_to_a_shell() {
+        let cases = [
+            ("", ""),
+            ("a.b/c=1,2", "a.b/c=1,2"),
+            ("[redacted]", "[redacted]"),
+            ("a b", "'a b'"),
+            ("$(touch /x)", "'$(touch /x)'"),
+            ("it's;x", "'it'\\''s;x'"),
+            ("a\nb", "'a\nb'"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(quoted(value), expected);
+            let script = format!("A={expected}; printf %s \"$A\"");
+            let printed = std::process::Command::new("sh")
+                .args(["-c", &script])
+                .output();
+            let printed = printed.expect("every machine has a shell").stdout;
+            assert_eq!(String::from_utf8_lossy(&printed), value);
+        }
+    }
 }

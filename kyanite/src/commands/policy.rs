@@ -36,6 +36,7 @@ async fn agent(flags: Agent) -> Result<()> {
             .kubeconfig
             .map_or(Connection::InCluster, Connection::Kubeconfig),
         node: node.trim().to_lowercase(),
+        daemon_set: flags.daemon_set,
     };
     Ok(policy_agent::run(config, serve::told_to_stop()).await?)
 }

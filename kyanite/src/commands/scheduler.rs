@@ -1,7 +1,10 @@
 //! `kyanite scheduler`: the scheduler alone, beside any API server.
 
+use std::path::PathBuf;
+
 use ::scheduler::{Config, Configuration, Connection, LeaderElection};
 
+use super::own_pages::OwnPages;
 use super::serve;
 use crate::cli::scheduler::Scheduler;
 use crate::exit::{Code, Failure, Result};
@@ -10,27 +13,46 @@ use crate::logging;
 /// Schedules pods until told to stop.
 pub(super) async fn run(flags: Scheduler) -> Result<()> {
     logging::start(&flags.logging)?;
-    let config = config(flags)?;
-    ::scheduler::run(config, serve::told_to_stop())
-        .await
-        .map_err(failure)
+    let told = told(&flags)?;
+    let kubeconfig = kubeconfig(&flags, &told)?;
+    let pages = OwnPages {
+        component: "kube-scheduler",
+        port: 10259,
+        measured: |registry| {
+            client_runtime::metrics::register(registry);
+            ::scheduler::metrics::register(registry);
+        },
+        kubeconfig: kubeconfig.clone(),
+    };
+    let pages = pages.open(&flags.pages).await?;
+    let config = config(&flags, told, kubeconfig)?;
+    tokio::select! {
+        outcome = ::scheduler::run(config, serve::told_to_stop()) => outcome.map_err(failure),
+        () = pages => Ok(()),
+    }
 }
 
-fn config(flags: Scheduler) -> Result<Config> {
-    let told = match &flags.config {
+fn told(flags: &Scheduler) -> Result<Configuration> {
+    match &flags.config {
         Some(path) => {
-            Configuration::read(path).map_err(|e| Failure::new(Code::Usage, e.to_string()))?
+            Configuration::read(path).map_err(|e| Failure::new(Code::Usage, e.to_string()))
         }
-        None => Configuration::default(),
-    };
-    let kubeconfig = flags.kubeconfig.clone().or(told.kubeconfig.clone());
-    let Some(kubeconfig) = kubeconfig else {
-        let what = "the scheduler is not told how to reach the API server";
-        return Err(Failure::new(Code::Usage, what)
-            .hint("give --kubeconfig, or clientConnection.kubeconfig in the file of --config"));
-    };
+        None => Ok(Configuration::default()),
+    }
+}
+
+fn kubeconfig(flags: &Scheduler, told: &Configuration) -> Result<PathBuf> {
+    let named = flags.kubeconfig.clone().or(told.kubeconfig.clone());
+    let what = "the scheduler is not told how to reach the API server";
+    named.ok_or_else(|| {
+        Failure::new(Code::Usage, what)
+            .hint("give --kubeconfig, or clientConnection.kubeconfig in the file of --config")
+    })
+}
+
+fn config(flags: &Scheduler, told: Configuration, kubeconfig: PathBuf) -> Result<Config> {
     let leads = flags.leader_elect.unwrap_or(told.leader_elect);
-    let election = leads.then(|| election(&flags, &told)).transpose()?;
+    let election = leads.then(|| election(flags, &told)).transpose()?;
     Ok(Config {
         leader_election: election,
         profiles: told.profiles,

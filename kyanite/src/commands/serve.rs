@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ::apiserver::settings::{Access, KeyPairFiles, Outbound};
+use ::apiserver::settings::{Access, Components, KeyPairFiles, Outbound};
 use ::apiserver::{Clock, Config, Egress};
 use ::store::Store;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -39,6 +39,14 @@ pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// The address that clients are told for one we listen on: one that others can use, where this machine has one that `will_do`.
+pub(super) fn advertised(ip: IpAddr, will_do: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let outward = ip.is_unspecified().then(outward_address).flatten();
+    outward
+        .filter(|address| will_do(*address))
+        .unwrap_or_else(|| reachable(ip))
+}
+
 /// The address this machine has towards others, where it has one. Choosing it sends nothing.
 pub(super) fn outward_address() -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
@@ -65,11 +73,24 @@ pub(super) fn config(
         outbound,
         egress,
         advertise,
-        service_cidr: serving.service_cluster_ip_range,
+        service_cidrs: serving.service_cluster_ip_range.all().to_vec(),
         event_ttl: serving.event_ttl,
         compaction: serving.etcd_compaction_interval,
+        components: Components::Elsewhere,
+        measured: Vec::new(),
         clock: Clock::system(),
+        connections: connections(),
+        audit: serving.audit.settings(),
+        encryption: None,
     }
+}
+
+/// How many connections fit into the files this process may open; the rest is for the store and the ways to nodes.
+fn connections() -> usize {
+    const MOST: usize = 50_000;
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    files.map_or(MOST, |files| (files / 4 * 3).min(MOST))
 }
 
 /// Allows this process as many open files as it may have: a connection is one, and the usual limit is for programs

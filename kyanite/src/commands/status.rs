@@ -41,14 +41,54 @@ pub(super) fn run(place: &Place, printer: &Printer) -> Result<()> {
             soonest["name"].as_str().unwrap_or_default()
         ),
     ];
+    let agents = admin::ask(&dir.socket(), &json!({"ask": "agents"}))?["agents"].take();
     if let Some(address) = &state.konnectivity {
-        lines.push(format!("konnectivity agents connect to {address}"));
+        lines.push(tunnels(address, &agents));
     }
     if let Some(cause) = read_only {
         lines.push(format!("READ-ONLY    {cause}"));
     }
     let value: Value = json!({"running": true, "server": state.server, "pid": state.pid, "started": state.started,
-        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "konnectivity": state.konnectivity, "store": store, "certificateExpires": soonest["expires"], "certificates": certificates});
+        "dataDir": dir.path(), "kubeconfig": state.kubeconfig, "konnectivity": state.konnectivity, "agents": agents,
+        "store": store, "certificateExpires": soonest["expires"], "certificates": certificates});
     printer.result(&lines.join("\n"), &value);
     Ok(())
+}
+
+/// Where agents connect to, and who has.
+fn tunnels(address: &str, agents: &Value) -> String {
+    let agents = agents.as_array().map(Vec::as_slice).unwrap_or_default();
+    let lines = agents.iter().map(|agent| {
+        let hosts = agent["hosts"].as_array().into_iter().flatten();
+        let hosts: Vec<&str> = hosts.filter_map(Value::as_str).collect();
+        let who = match hosts.is_empty() {
+            true => String::new(),
+            false => format!(" for {}", hosts.join(", ")),
+        };
+        let id = agent["id"].as_str().unwrap_or_default();
+        let count = agent["connections"].as_u64().unwrap_or(0);
+        format!("\n             {id}{who}, {count} connections")
+    });
+    format!(
+        "konnectivity at {address}, {} agents connected{}",
+        agents.len(),
+        lines.collect::<String>()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_shown_with_whom_they_speak_for() {
+        let agents = json!([{"id": "a", "hosts": ["10.0.0.4", "node-1"], "connections": 2},
+                            {"id": "b", "hosts": [], "connections": 0}]);
+        let expected = "konnectivity at 10.0.0.1:8132, 2 agents connected
+             a for 10.0.0.4, node-1, 2 connections
+             b, 0 connections";
+        assert_eq!(tunnels("10.0.0.1:8132", &agents), expected);
+        let nobody = "konnectivity at 10.0.0.1:8132, 0 agents connected";
+        assert_eq!(tunnels("10.0.0.1:8132", &json!([])), nobody);
+    }
 }

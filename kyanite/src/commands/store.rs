@@ -1,5 +1,7 @@
 //! `kyanite store`: backups of the embedded store.
 
+mod keys;
+
 use std::path::Path;
 
 use ::store::Embedded;
@@ -11,21 +13,22 @@ use crate::cli::{Place, StoreCommand};
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
 use crate::printer::Printer;
+use keys::{Keys, Trust};
 
 /// Runs a store command.
 pub(super) fn run(command: StoreCommand, printer: &Printer) -> Result<()> {
     match command {
-        StoreCommand::Backup { place, file } => backup(&place, &file, printer),
+        StoreCommand::Backup { place, file, keys } => backup(&place, &file, keys, printer),
         StoreCommand::Restore { place, file } => restore(&place, &file, printer),
         StoreCommand::Check { place, file } => check(&place, file.as_deref(), printer),
     }
 }
 
 // A running server makes the backup itself: only it knows what is committed.
-fn backup(place: &Place, file: &Path, printer: &Printer) -> Result<()> {
+fn backup(place: &Place, file: &Path, keys: bool, printer: &Printer) -> Result<()> {
     let dir = DataDir::find(place)?;
     let file = std::path::absolute(file).map_err(|e| Failure::file("use", file, &e))?;
-    let made: Value = match dir.running()? {
+    let mut made: Value = match dir.running()? {
         Some(_) => admin::ask(&dir.socket(), &json!({"ask": "backup", "file": file}))?,
         None => {
             must_exist(&dir)?;
@@ -34,13 +37,22 @@ fn backup(place: &Place, file: &Path, printer: &Printer) -> Result<()> {
             json!({"revision": made.revision, "keys": made.keys, "bytes": made.bytes})
         }
     };
-    let text = format!(
+    let mut text = format!(
         "{} keys at revision {} are in {} ({} bytes)",
         made["keys"],
         made["revision"],
         file.display(),
         made["bytes"]
     );
+    if keys {
+        let beside = keys::beside(&file);
+        Keys::of(&dir.pki())?.write(&beside)?;
+        text.push_str(&format!(
+            "\nthe cluster's own keys are in {}: whoever has them is the cluster",
+            beside.display()
+        ));
+        made["keysFile"] = beside.display().to_string().into();
+    }
     printer.result(&text, &made);
     Ok(())
 }
@@ -66,16 +78,22 @@ fn restore(place: &Place, file: &Path, printer: &Printer) -> Result<()> {
         .hint("stop it with `kyanite down`, and move its store away"));
     }
     dir.prepare()?;
+    let saved = Keys::read(&keys::beside(file))?;
+    let trust = Trust::of(saved.as_ref(), &Keys::of(&dir.pki())?)?;
     let made = ::store::maintenance::restore(file, dir.store())?;
+    if let (Trust::Restored, Some(saved)) = (trust, saved) {
+        saved.put_into(&dir.pki())?;
+    }
     let text = format!(
-        "{} keys at revision {} are back in {}",
+        "{} keys at revision {} are back in {}\n{}",
         made.keys,
         made.revision,
-        dir.path().display()
+        dir.path().display(),
+        trust.explain()
     );
     printer.result(
         &text,
-        &json!({"revision": made.revision, "keys": made.keys}),
+        &json!({"revision": made.revision, "keys": made.keys, "trust": trust.name()}),
     );
     Ok(())
 }

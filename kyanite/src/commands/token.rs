@@ -55,7 +55,7 @@ fn joining_kubeconfig(dir: &DataDir, token: &Token) -> Result<Value> {
     let pki = Pki::at(dir.pki(), std::time::SystemTime::now());
     let user = json!({"token": token.text()});
     let bundle = pki.authority(Authority::Cluster).cert;
-    kubeconfig::with_user(&server, &bundle, "kubelet-bootstrap", user)
+    kubeconfig::with_user(dir.name(), &server, &bundle, ("kubelet-bootstrap", user))
 }
 
 async fn list(place: &Place, printer: &Printer) -> Result<()> {

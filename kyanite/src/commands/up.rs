@@ -1,202 +1,59 @@
 //! `kyanite up`: a control plane and its nodes, in the background or not.
 
-mod images;
+mod background;
+mod beside;
 mod node_spec;
 mod nodes;
 mod roles;
 pub(super) mod site;
 mod tunnels;
 
-use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use ::apiserver::settings::{Egress as WayOut, KeyPairFiles, Outbound};
+use ::apiserver::settings::{
+    Callers, Components, Egress as WayOut, Encryption, KeyPairFiles, Outbound,
+};
 use ::apiserver::{Config, Egress, Server};
+use ::images::built_in;
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
 use ipnet::Ipv4Net;
 use konnectivity::server::Reviewer;
-use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use self::beside::Beside;
 use self::node_spec::Cluster;
 use self::nodes::Nodes;
+pub(crate) use self::nodes::{Wanted, Wish};
+use self::roles::Board;
 use self::site::Site;
 use super::{access, serve};
 use crate::admin::{self, Door};
 use crate::cli::Up;
-use crate::datadir::{DataDir, State};
+use crate::datadir::{DEFAULT_NAME, DataDir, State};
 use crate::exit::{Code, Failure, Result};
 use crate::pki::{Authority, Pki, ServerNames};
+use crate::pools::{self, Pool, Pools};
 use crate::printer::Printer;
 use crate::stages::{Audience, Stages};
-use crate::{kubeconfig, logging, pki};
+use crate::{addons, kubeconfig, logging, pki};
 
-/// The subnet of `az aks create`'s nodes.
-const NODE_SUBNET: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 224, 0, 0), 16);
+pub(super) use self::background::background;
+
 /// Where pods' addresses come from: each node has a part of it.
 const CLUSTER_CIDR: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, 0, 0), 16);
 /// The region that nodes say they are in.
 const LOCATION: &str = "local";
 /// How many nodes there are where nobody says how many.
 const DEFAULT_NODES: u16 = 2;
-
-/// What to do next.
-const TRY: &str = "Try: kubectl get nodes
-     kubectl create deployment web --image=kyanite.local/demo:1 --port=8080 --replicas=3
-     kubectl expose deployment web --port=80 --target-port=8080 && kubectl port-forward service/web 8080:80";
-
-/// Starts a server in the background and returns when it is ready.
-pub(super) fn background(up: &Up, printer: &Printer) -> Result<()> {
-    let dir = DataDir::find(&up.place)?;
-    // One that was killed a moment ago may still hold its lock, but does not answer.
-    if let Some(state) = dir.running()?
-        && admin::ask(&dir.socket(), &json!({"ask": "stats"})).is_ok()
-    {
-        return announce(printer, &state, true);
-    }
-    dir.prepare()?;
-    printer.note(&format!("Starting kyanite in {}", dir.path().display()));
-    let mut child = spawn(up, &dir)?;
-    follow(&mut child, &dir, printer)?;
-    let state = dir.running()?.ok_or_else(|| ended_early(&dir))?;
-    announce(printer, &state, false)
-}
-
-fn announce(printer: &Printer, state: &State, already: bool) -> Result<()> {
-    let text = match already {
-        true => format!(
-            "kyanite runs already at {} (pid {})",
-            state.server, state.pid
-        ),
-        false => format!(
-            "kyanite is up at {} (context `kyanite` in {})\n{TRY}",
-            state.server,
-            state.kubeconfig.display()
-        ),
-    };
-    let value = json!({"running": true, "started": !already, "server": state.server, "pid": state.pid,
-        "kubeconfig": state.kubeconfig, "context": "kyanite"});
-    printer.result(&text, &value);
-    Ok(())
-}
-
-// The server is this program again, in a session of its own so that it outlives the terminal.
-fn spawn(up: &Up, dir: &DataDir) -> Result<Child> {
-    let program = std::env::current_exe().map_err(|e| {
-        Failure::new(
-            Code::Failure,
-            format!("this program cannot find itself: {e}"),
-        )
-    })?;
-    let path = dir.log();
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|e| Failure::file("open", &path, &e))?;
-    let mut command = Command::new(program);
-    command
-        .args(["up", "--foreground", "--report", "--data-dir"])
-        .arg(dir.path());
-    command.args([
-        "--port",
-        &up.port.to_string(),
-        "--bind-address",
-        &up.bind_address.to_string(),
-    ]);
-    if let Some(file) = &up.kubeconfig {
-        command.arg("--kubeconfig").arg(file);
-    }
-    command.args(up.nodes.flags());
-    command.args(up.way_to_nodes.flags());
-    command.args(up.serving.front_door.flags());
-    command.arg(format!("--controllers={}", up.controllers.join(",")));
-    command.args(up.node_controllers.flags());
-    command.args(up.hollow.flags());
-    command.arg(format!("--scheduler={}", up.scheduler));
-    let serving = &up.serving;
-    command.args([
-        "--service-cluster-ip-range",
-        &serving.service_cluster_ip_range.to_string(),
-        "--event-ttl",
-        &format!("{}ms", serving.event_ttl.as_millis()),
-        "--etcd-compaction-interval",
-        &format!("{}ms", serving.etcd_compaction_interval.as_millis()),
-        "--log-level",
-        &serving.logging.log_level,
-        "--logging-format",
-        match serving.logging.logging_format {
-            crate::cli::LogFormat::Text => "text",
-            crate::cli::LogFormat::Json => "json",
-        },
-    ]);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .process_group(0);
-    command
-        .spawn()
-        .map_err(|e| Failure::new(Code::Failure, format!("the server cannot be started: {e}")))
-}
-
-fn follow(child: &mut Child, dir: &DataDir, printer: &Printer) -> Result<()> {
-    let Some(stdout) = child.stdout.take() else {
-        return Err(ended_early(dir));
-    };
-    for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
-        let Ok(told) = serde_json::from_str::<Value>(&line) else {
-            continue;
-        };
-        if told["ready"] == true {
-            return Ok(());
-        }
-        if let Some(failure) = told.get("error") {
-            return Err(failure_of(failure, &told));
-        }
-        let text = |field: &str| told[field].as_str().unwrap_or_default().to_owned();
-        let millis = told["millis"].as_u64().unwrap_or(0);
-        printer.stage(&text("stage"), &text("detail"), u128::from(millis));
-    }
-    Err(ended_early(dir))
-}
-
-fn failure_of(message: &Value, told: &Value) -> Failure {
-    let code = match told["code"].as_u64() {
-        Some(2) => Code::Usage,
-        Some(3) => Code::NotFound,
-        Some(4) => Code::Conflict,
-        Some(5) => Code::Permission,
-        Some(6) => Code::Unavailable,
-        _ => Code::Failure,
-    };
-    let failure = Failure::new(code, message.as_str().unwrap_or_default());
-    match told["hint"].as_str() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
-}
-
-fn ended_early(dir: &DataDir) -> Failure {
-    let log = std::fs::read_to_string(dir.log()).unwrap_or_default();
-    let last = log
-        .lines()
-        .next_back()
-        .unwrap_or("it said nothing")
-        .to_owned();
-    Failure::new(
-        Code::Failure,
-        format!("the server ended while starting: {last}"),
-    )
-    .hint(format!("the whole log is in {}", dir.log().display()))
-}
+/// How many pods a node takes.
+const MAX_PODS: u16 = 110;
+/// Where clients look for an API server first.
+const USUAL_PORT: u16 = 6443;
+/// What connects az.
+const AZ_ENV: &str = "eval \"$(kyanite az-env)\"";
 
 /// Serves in this process until told to stop.
 pub(super) async fn foreground(up: Up, printer: Printer) -> Result<()> {
@@ -215,19 +72,27 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
         Audience::Printer(printer)
     };
     let mut stages = Stages::new(audience);
-    logging::start(&up.serving.logging)?;
-    serve::allow_many_files();
     let dir = DataDir::find(&up.place)?;
+    match up.report {
+        true => logging::start_in(&up.serving.logging, &dir.log())?,
+        false => logging::start(&up.serving.logging)?,
+    }
+    serve::allow_many_files();
     dir.prepare()?;
     let Some(_lock) = take_lock(&dir).await? else {
         return Err(runs_already(&dir)?);
     };
+    let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
+    kubeconfig::check(&users_file, dir.name(), kubeconfig::of(&dir).as_ref())?;
     let remembered = dir.left_behind().and_then(|state| state.previous_context);
     dir.clear_state();
-    let listener = serve::listen(SocketAddr::new(up.bind_address, up.port)).await?;
-    let port = listener.local_addr().map_or(up.port, |a| a.port());
+    let wanted = wanted_port(&up, &dir);
+    let listener = serve::listen(SocketAddr::new(up.bind_address, wanted)).await?;
+    let port = listener.local_addr().map_or(wanted, |a| a.port());
     let mut listeners = vec![listener];
-    let site = open_site(&mut up, &dir, &mut stages)?;
+    let (ground, on_paper) = open_site(&mut up, &dir, &mut stages)?;
+    let (pools, site) = ground.unzip();
+    up.way_to_nodes.settle(site.is_some());
     if let Some(site) = &site {
         listeners.push(site.listen(site::API_PORT)?);
     }
@@ -237,29 +102,49 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
     let store = Embedded::open(dir.store(), EmbeddedOptions::default())?;
     stages.done("store", &format!("revision {}", store.revision_now()));
     let local = SocketAddr::new(serve::reachable(up.bind_address), port);
+    let shown = SocketAddr::new(shown_address(&up), port);
     // Pods and nodes are told where they find it, which is not where this host does.
-    let advertise = site.as_ref().map_or(local, |site| {
+    let advertise = site.as_ref().map_or(shown, |site| {
         SocketAddr::from((site.gateway(), site::API_PORT))
     });
-    let config = config(&up, &dir, &pki, store.clone(), advertise, site.as_ref())?;
+    let board = Board::default();
+    let given = (store.clone(), advertise, site.as_ref());
+    let config = config(&up, &dir, &pki, given, board.clone())?;
     let server = Server::build(config, listeners).await?;
-    let tunnels = open_tunnels(&up, &dir, &pki, server.tokens()).await?;
+    let tunnels = open_tunnels(&up, &dir, &pki, site.as_ref(), server.tokens()).await?;
+    let agents_at = tunnels.as_ref().map(|(_, address)| *address);
     let url = format!("https://{local}");
-    let roles = roles::plan(&url, &pki, &up, site.as_ref())?;
-    let nodes = site
-        .map(|site| nodes_of(&up, &dir, &pki, site))
+    let nodes = pools
+        .zip(site)
+        .map(|(pools, site)| nodes_of(&up, &dir, &pki, pools, site))
         .transpose()?;
-    stages.done("api server", &url);
-    let mut state = write_kubeconfigs(&up, &dir, &url, &pki, remembered)?;
-    state.konnectivity = tunnels.as_ref().map(|(_, address)| address.to_string());
+    let kept = nodes.as_ref().map(|nodes| addon_settings(nodes, agents_at));
+    let site = nodes.as_ref().map(|nodes| &nodes.site);
+    let mut roles = roles::plan(&url, &pki, &up, site, kept)?;
+    if let Some(nodes) = &nodes {
+        nodes.pools.write(&dir)?;
+    }
+    let cloud = Beside::of(&up, &dir, &url).await?;
+    roles.extend(cloud.iter().map(Beside::role));
+    let shown = format!("https://{shown}");
+    stages.done("api server", &shown);
+    let mut state = write_kubeconfigs(&users_file, &dir, &shown, &pki, remembered)?;
+    state.machines = nodes
+        .as_ref()
+        .map_or(0, |nodes| nodes.pools.machines().count());
+    state.on_paper = on_paper;
+    state.konnectivity = agents_at.map(|address| address.to_string());
     if let Some(address) = &state.konnectivity {
         stages.done("konnectivity", &format!("agents connect to {address}"));
     }
     let rotated = watch::Sender::new(());
+    let (ask_for, wanted) = mpsc::channel(1);
     let door = Door {
         store: store.clone(),
         reload: server.reload(),
         rotated: rotated.clone(),
+        machines: nodes.is_some().then_some(ask_for),
+        tunnels: tunnels.as_ref().map(|(tunnels, _)| tunnels.roster()),
     };
     let door = admin::open(&dir.socket(), door)?;
     let stop = watch::Sender::new(false);
@@ -289,11 +174,16 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
         let agents = state.konnectivity.is_some();
         let (stopped, rotated) = (stop.subscribe(), rotated.subscribe());
         let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let roles = roles::run(dir.clone(), agents, begun, roles, stopped, rotated);
+        let roles = roles::run(dir.clone(), agents, begun, (roles, board), stopped, rotated);
         let nodes = async {
             if has_begun.await.is_ok() {
                 stages.done("controllers", "started");
-                bring_up(nodes, &dir, stages, stop.subscribe()).await;
+                if let Some(origin) = opened(cloud).await {
+                    stages.done("cloud", &format!("{origin}; {AZ_ENV} connects az"));
+                    state.cloud = Some(origin);
+                    remember(&dir, &state);
+                }
+                bring_up(nodes, &dir, stages, (stop.subscribe(), wanted)).await;
             }
         };
         tokio::join!(roles, nodes);
@@ -306,60 +196,105 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
     Ok(outcome?)
 }
 
-/// The network of the nodes that are asked for. Where nobody says how many and this host cannot run machines, there
-/// are as many nodes on paper, and why.
-fn open_site(up: &mut Up, dir: &DataDir, stages: &mut Stages) -> Result<Option<Site>> {
+/// Pools and their network.
+type Ground = (Pools, Site);
+
+/// The pools that are asked for or were before, and their network. Where nobody says how many and this host cannot run
+/// machines, there are as many nodes on paper, and why.
+fn open_site(
+    up: &mut Up,
+    dir: &DataDir,
+    stages: &mut Stages,
+) -> Result<(Option<Ground>, Option<String>)> {
+    let kept = Pools::read(dir)?.filter(|_| up.nodes.nodes.is_none());
     match up.nodes.nodes {
-        Some(0) => return Ok(None),
+        Some(0) => return Ok((None, None)),
         Some(_) => {}
-        None if up.hollow.hollow > 0 => return Ok(None),
+        None if up.hollow.hollow > 0 => return Ok((None, None)),
+        None if kept.is_some() => {}
         None => {
-            if let Err(failure) = site::check(dir).and_then(|()| nodes::check()) {
+            if let Err(failure) = can_run_machines(dir) {
                 up.hollow.hollow = DEFAULT_NODES.into();
-                let how = failure.hint.as_deref().unwrap_or("see `kyanite up --help`");
-                let why = format!(
-                    "on paper only, they run no containers: {} ({how})",
-                    failure.message
-                );
-                stages.done("nodes", &why);
-                return Ok(None);
+                let why = failure.message;
+                stages.done("nodes", &format!("on paper, they run no containers: {why}"));
+                return Ok((None, Some(why)));
             }
         }
     }
-    Site::open(dir, NODE_SUBNET).map(Some)
+    let pools = kept.unwrap_or_else(|| pools_of(up, dir));
+    let site = Site::open(dir, pools.subnet)?;
+    Ok((Some((pools, site)), None))
 }
 
-fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, site: Site) -> Result<Nodes> {
-    let authority = pki.authority(Authority::Cluster).cert;
-    let ca = std::fs::read(&authority).map_err(|e| Failure::file("read", &authority, &e))?;
-    let services = up.serving.service_cluster_ip_range;
-    let cluster = Cluster {
+/// The one pool that flags ask for.
+fn pools_of(up: &Up, dir: &DataDir) -> Pools {
+    let first = Pool {
+        name: pools::FIRST.to_owned(),
         id: dir.number(),
-        kubernetes_version: ::apiserver::RELEASE.to_owned(),
-        ca,
-        gateway: site.gateway(),
-        network: site::NETWORK,
-        cluster_cidr: CLUSTER_CIDR,
-        proxy_kubeconfig: proxy_kubeconfig(pki)?,
-        cluster_dns: services.hosts().nth(9).unwrap_or(services.addr()),
-        location: LOCATION.to_owned(),
         vm_size: up.nodes.vm_size.clone(),
         zones: up.nodes.zones.clone(),
+        mode: "system".to_owned(),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        max_pods: MAX_PODS,
+        machines: Vec::new(),
+    };
+    // As AKS names it after the cluster and its group.
+    let group = format!("MC_{0}_{0}_{LOCATION}", dir.name());
+    let count = up.nodes.nodes.unwrap_or(DEFAULT_NODES);
+    Pools::simple(LOCATION, group, first, count)
+}
+
+fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, pools: Pools, site: Site) -> Result<Nodes> {
+    let authority = pki.authority(Authority::Cluster).cert;
+    let ca = std::fs::read(&authority).map_err(|e| Failure::file("read", &authority, &e))?;
+    let services = &up.serving.service_cluster_ip_range;
+    let cluster = Cluster {
+        kubernetes_version: ::apiserver::RELEASE.to_owned(),
+        ca,
+        pki: pki.clone(),
+        gateway: site.gateway(),
+        network: site::NETWORK,
+        cluster_cidr: cluster_cidr(up),
+        grace_period: up.node_controllers.node_monitor_grace_period,
+        cluster_dns: services
+            .nth(10)
+            .next()
+            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
     };
     Ok(Nodes {
         site,
         cluster,
         programs: nodes::programs(dir)?,
-        count: up.nodes.nodes.unwrap_or(DEFAULT_NODES).into(),
+        pools,
+        has_tunnels: up.way_to_nodes.konnectivity_agent_port.is_some(),
     })
 }
 
-fn proxy_kubeconfig(pki: &Pki) -> Result<String> {
-    let server = format!("https://{}:{}", node_spec::API_SERVER, site::API_PORT);
-    let bundle = pki.authority(Authority::Cluster).cert;
-    let user = kubeconfig::certificate_user(&pki.leaf("kube-proxy"))?;
-    let config = kubeconfig::with_user(&server, &bundle, "kube-proxy", user)?;
-    Ok(objects::yaml::to_string(&config))
+// Machines know no other than this family yet.
+fn cluster_cidr(up: &Up) -> Ipv4Net {
+    let named = up.node_controllers.cluster_cidr.iter();
+    let mut named = named.filter_map(|range| match range {
+        ipnet::IpNet::V4(range) => Some(*range),
+        ipnet::IpNet::V6(_) => None,
+    });
+    named.next().unwrap_or(CLUSTER_CIDR)
+}
+
+/// Whether this host can run the machines of a cluster.
+pub(super) fn can_run_machines(dir: &DataDir) -> Result<()> {
+    site::check(dir).and_then(|()| nodes::check())
+}
+
+/// What add-ons of these nodes are told.
+fn addon_settings(nodes: &Nodes, tunnels: Option<SocketAddr>) -> addons::Settings {
+    addons::Settings {
+        image: built_in::KYANITE_NAME.to_owned(),
+        cluster_dns: nodes.cluster.cluster_dns.to_string(),
+        cluster_cidr: nodes.cluster.cluster_cidr,
+        api_server: SocketAddr::from((nodes.site.gateway(), site::API_PORT)),
+        tunnels,
+    }
 }
 
 // Nodes that do not come are no reason to take the control plane away: with it one finds out why.
@@ -367,18 +302,21 @@ async fn bring_up(
     nodes: Option<Nodes>,
     dir: &DataDir,
     mut stages: Stages,
-    mut stop: watch::Receiver<bool>,
+    (mut stop, wanted): (watch::Receiver<bool>, mpsc::Receiver<Wanted>),
 ) {
     let Some(nodes) = nodes else {
-        return stages.finish();
+        return stages.finish(&[]);
     };
-    let come = tokio::select! {
-        come = nodes.bring_up(dir, &mut stages) => come,
-        _ = stop.wait_for(|stop| *stop) => Ok(()),
+    let work = async {
+        match nodes.bring_up(dir, &mut stages).await {
+            Ok(there) => stages.finish(&there),
+            Err(failure) => stages.fail(&failure),
+        }
+        nodes.keep(dir, wanted).await;
     };
-    match come {
-        Ok(()) => stages.finish(),
-        Err(failure) => stages.fail(&failure),
+    tokio::select! {
+        () = work => {}
+        _ = stop.wait_for(|stop| *stop) => {}
     }
 }
 
@@ -386,9 +324,8 @@ fn config(
     up: &Up,
     dir: &DataDir,
     pki: &Pki,
-    store: Arc<Embedded>,
-    advertise: SocketAddr,
-    site: Option<&Site>,
+    (store, advertise, site): (Arc<Embedded>, SocketAddr, Option<&Site>),
+    board: Board,
 ) -> Result<Config> {
     let certificate = KeyPairFiles {
         certificate: pki.server().cert,
@@ -398,14 +335,20 @@ fn config(
         (WayOut::Direct, Some(site)) => Egress::from_nearby(Arc::new(site.clone())),
         (way, _) => Egress::open(&way)?,
     };
-    Ok(serve::config(
-        &up.serving,
-        store,
-        certificate,
-        advertise,
-        access::of_cluster(pki),
-        (outbound(pki), egress),
-    ))
+    let (access, outbound) = (access::of_cluster(pki), (outbound(pki), egress));
+    let config = serve::config(&up.serving, store, certificate, advertise, access, outbound);
+    Ok(Config {
+        encryption: Some(Encryption {
+            file: pki.encryption(),
+            reloads: true,
+        }),
+        components: Components::Here(Arc::new(move |name| board.shows(name))),
+        measured: vec![
+            client_runtime::metrics::register,
+            ::scheduler::metrics::register,
+        ],
+        ..config
+    })
 }
 
 // Node names mean nothing to this machine's resolver, so kubelets are reached by address.
@@ -419,29 +362,52 @@ fn outbound(pki: &Pki) -> Outbound {
         kubelet_preferred_address_types: ["InternalIP", "ExternalIP", "Hostname"]
             .map(str::to_owned)
             .to_vec(),
-        ..Outbound::default()
+        // Whoever answers at a node's address must be of this cluster.
+        kubelet_authority_file: Some(pki.authority(Authority::Cluster).cert),
     }
 }
 
-/// The konnectivity server, if this cluster has one, and where agents reach it.
+/// The konnectivity server, if this cluster has one, and where agents reach it: in the nodes' network, if there is one.
 async fn open_tunnels(
     up: &Up,
     dir: &DataDir,
     pki: &Pki,
+    site: Option<&Site>,
     reviewer: Arc<dyn Reviewer>,
 ) -> Result<Option<(konnectivity::server::Server, SocketAddr)>> {
     let Some(port) = up.way_to_nodes.konnectivity_agent_port else {
         return Ok(None);
     };
+    let host = site.map_or(up.bind_address, |site| IpAddr::V4(site.gateway()));
     let place = tunnels::Place {
-        agents: SocketAddr::new(up.bind_address, port),
+        agents: SocketAddr::new(host, port),
         socket: dir.tunnel_socket(),
-        callers: up.serving.front_door.callers(),
+        // Only our own machines are in their network.
+        callers: site.map_or(up.serving.front_door.callers(), |_| Callers::Anybody),
     };
-    let server = tunnels::open(place, pki, reviewer).await?;
+    let server = match site {
+        Some(site) => site.inside(tunnels::open(place, pki, reviewer)).await??,
+        None => tunnels::open(place, pki, reviewer).await?,
+    };
     let port = server.agent_port().unwrap_or(port);
-    let address = SocketAddr::new(serve::reachable(up.bind_address), port);
-    Ok(Some((server, address)))
+    let shown = match site {
+        Some(_) => host,
+        None => shown_address(up),
+    };
+    Ok(Some((server, SocketAddr::new(shown, port))))
+}
+
+// A cluster with a name of its own stays away from the usual port, and where it was.
+fn wanted_port(up: &Up, dir: &DataDir) -> u16 {
+    let before = || {
+        let server = kubeconfig::server_of(&dir.kubeconfig()).ok()?;
+        server.rsplit(':').next()?.parse().ok()
+    };
+    match (up.port, dir.name()) {
+        (Some(port), _) => port,
+        (None, DEFAULT_NAME) => USUAL_PORT,
+        (None, _) => before().unwrap_or(0),
+    }
 }
 
 fn runs_already(dir: &DataDir) -> Result<Failure> {
@@ -454,13 +420,12 @@ fn runs_already(dir: &DataDir) -> Result<Failure> {
 
 /// How to reach this server, for the roles and in the user's own file; gives what `down` must know of it.
 fn write_kubeconfigs(
-    up: &Up,
+    users_file: &std::path::Path,
     dir: &DataDir,
     url: &str,
     pki: &Pki,
     remembered: Option<String>,
 ) -> Result<State> {
-    let users_file = kubeconfig::users_file(up.kubeconfig.as_deref())?;
     let entry = kubeconfig::write_all(dir, url, pki)?;
     Ok(State {
         pid: std::process::id(),
@@ -468,19 +433,31 @@ fn write_kubeconfigs(
         started: jiff::Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string(),
-        previous_context: kubeconfig::merge(&users_file, &entry)?.or(remembered),
-        kubeconfig: users_file,
+        previous_context: kubeconfig::merge(users_file, &entry)?.or(remembered),
+        kubeconfig: users_file.to_owned(),
+        machines: 0,
+        on_paper: None,
         konnectivity: None,
+        cloud: None,
     })
 }
 
 // For people, and for other commands.
 fn tell_where_it_is(stages: &mut Stages, dir: &DataDir, state: &State) {
-    let context = format!("context `kyanite` in {}", state.kubeconfig.display());
+    let context = format!("context `{}` in {}", dir.name(), state.kubeconfig.display());
     stages.done("kubeconfig", &context);
+    remember(dir, state);
+}
+
+fn remember(dir: &DataDir, state: &State) {
     if let Err(failure) = dir.write_state(state) {
         tracing::error!(%failure, "the state of this server cannot be written");
     }
+}
+
+/// Where the cloud is, once it is open.
+async fn opened(cloud: Option<Beside>) -> Option<String> {
+    cloud?.opened().await
 }
 
 // A `status` that runs at this moment holds the lock for an instant, to see whether it is free.
@@ -494,12 +471,17 @@ async fn take_lock(dir: &DataDir) -> Result<Option<std::fs::File>> {
     Ok(None)
 }
 
+/// The address that kubeconfigs name. Who listens everywhere wants to be reached from elsewhere, by those who may knock.
+fn shown_address(up: &Up) -> IpAddr {
+    let callers = up.serving.front_door.callers();
+    serve::advertised(up.bind_address, |address| callers.may_knock(address))
+}
+
 // What the serving certificate must cover: where we listen, this machine, and the `kubernetes` service.
 fn names(up: &Up, site: Option<&Site>) -> ServerNames {
-    let service = up.serving.service_cluster_ip_range.hosts().next();
     let mut addresses = vec![serve::reachable(up.bind_address)];
     addresses.extend(site.map(|site| IpAddr::V4(site.gateway())));
-    addresses.extend(service.map(IpAddr::V4));
+    addresses.extend(up.serving.service_cluster_ip_range.nth(1));
     if up.bind_address.is_unspecified() {
         addresses.extend(serve::outward_address());
     }

@@ -109,18 +109,21 @@ pub(super) fn is_valid_at(certificate: &[u8], time: SystemTime) -> bool {
 pub(super) fn to_pem<'a>(
     certificates: impl IntoIterator<Item = &'a CertificateDer<'static>>,
 ) -> String {
-    let mut text = String::new();
-    for certificate in certificates {
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let encoded = STANDARD.encode(certificate);
-        let mut rest = encoded.as_str();
-        while !rest.is_empty() {
-            let (line, more) = rest.split_at(rest.len().min(64));
-            text.push_str(line);
-            text.push('\n');
-            rest = more;
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
+    let blocks = certificates.into_iter();
+    blocks.map(|der| pem_block("CERTIFICATE", der)).collect()
+}
+
+/// One block of PEM text.
+pub(super) fn pem_block(label: &str, der: &[u8]) -> String {
+    let mut text = format!("-----BEGIN {label}-----\n");
+    let encoded = STANDARD.encode(der);
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        text.push_str(line);
+        text.push('\n');
+        rest = more;
     }
+    text.push_str(&format!("-----END {label}-----\n"));
     text
 }

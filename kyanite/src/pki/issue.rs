@@ -4,13 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::encoding::{AsDer as _, EcPrivateKeyRfc5915Der};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, PublicKeyData as _, SanType,
 };
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{Leaf, Usage};
+use super::{Leaf, Usage, inspect};
 use crate::exit::{Code, Failure, Result};
 
 /// Certificates live a year, the CAs ten; all start a little in the past, for clocks that disagree.
@@ -88,6 +93,14 @@ pub(super) fn new_key() -> Result<KeyPair> {
     KeyPair::generate().map_err(cannot_make)
 }
 
+/// A secret of 32 bytes, in base64.
+pub(super) fn new_secret() -> Result<String> {
+    let mut secret = [0; 32];
+    aws_lc_rs::rand::fill(&mut secret)
+        .map_err(|_| Failure::new(Code::Failure, "this machine gives no random numbers"))?;
+    Ok(base64::engine::general_purpose::STANDARD.encode(secret))
+}
+
 /// The private key of a file.
 pub(super) fn key_of(path: &Path) -> Result<KeyPair> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
@@ -97,6 +110,23 @@ pub(super) fn key_of(path: &Path) -> Result<KeyPair> {
             format!("`{}` holds no usable private key: {e}", path.display()),
         )
     })
+}
+
+/// A client's private key as every client reads it. Java's fabric8 takes elliptic keys in their older form only, SEC1
+/// ("EC PRIVATE KEY"), which all others read as well; other keys are passed on as they are.
+pub(crate) fn key_for_clients(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    Ok(sec1(&text).unwrap_or(text))
+}
+
+fn sec1(pem: &str) -> Option<String> {
+    let PrivateKeyDer::Pkcs8(key) = PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()? else {
+        return None;
+    };
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, key.secret_pkcs8_der()).ok()?;
+    let older: EcPrivateKeyRfc5915Der<'static> = pair.private_key().as_der().ok()?;
+    Some(inspect::pem_block("EC PRIVATE KEY", older.as_ref()))
 }
 
 /// Whether a certificate is for this key.
@@ -159,6 +189,20 @@ pub(super) fn leaf(leaf: &Leaf, names: &ServerNames, now: SystemTime) -> Result<
     Ok(params)
 }
 
+/// The certificate of a node's kubelet. It lives as long as a CA: the node is made with it, once.
+pub(super) fn kubelet(node: &str, address: IpAddr, now: SystemTime) -> Result<CertificateParams> {
+    let names = ServerNames {
+        dns: vec![node.to_owned()],
+        addresses: vec![address],
+    };
+    let mut params = params(node, CA_DAYS, now);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.subject_alt_names = alternative_names(&names)?;
+    Ok(params)
+}
+
 fn alternative_names(names: &ServerNames) -> Result<Vec<SanType>> {
     let dns = names.dns.iter().map(|name| {
         let name = name.as_str().try_into().map_err(cannot_make)?;
@@ -171,6 +215,25 @@ fn alternative_names(names: &ServerNames) -> Result<Vec<SanType>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elliptic_keys_are_given_to_clients_in_the_older_form_and_others_as_they_are() {
+        let key = new_key().expect("a key");
+        let older = sec1(&key.serialize_pem()).expect("an elliptic key");
+        assert!(older.starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
+        let Ok(PrivateKeyDer::Sec1(der)) = PrivateKeyDer::from_pem_slice(older.as_bytes()) else {
+            panic!("no SEC1 key: {older}");
+        };
+        // It names its curve (prime256v1), without which most programs cannot read it, and holds the same secret.
+        let curve = [0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+        let der = der.secret_sec1_der();
+        assert!(der.windows(curve.len()).any(|bytes| bytes == curve));
+        let newer = key.serialize_der();
+        assert!(newer.windows(32).any(|bytes| bytes == &der[7..39]));
+        assert_eq!(sec1(&older), None);
+        let edwards = KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
+        assert_eq!(sec1(&edwards.serialize_pem()), None);
+    }
 
     #[test]
     fn names_are_kept_once_and_told_apart_from_addresses() {

@@ -26,7 +26,7 @@ impl Tunnel {
         let start = |role: &str, flags: &[String]| {
             let mut command = namespace.command(KYANITE);
             command.arg(role).args(flags).stdin(Stdio::null());
-            Process::new(command.spawn().expect("the built binary can be started"))
+            Process::spawn(&mut command)
         };
         let server = start(
             "konnectivity-server",
@@ -55,7 +55,7 @@ impl Tunnel {
             ],
         );
         eventually("the tunnel's server listens", || {
-            socket.exists().then_some(()).ok_or("no socket".into())
+            socket.exists().then_some(()).ok_or("no socket")
         });
         Tunnel {
             _server: Some(server),
@@ -68,6 +68,8 @@ pub(crate) struct Cluster {
     pub(crate) server: Server,
     pub(crate) tunnel: Tunnel,
     kubelet: StandIn,
+    /// Says it is a kubelet, with a certificate of another CA.
+    impostor: StandIn,
     web: StandIn,
     // The agent reads its keys again whenever it connects.
     _keys: Pki,
@@ -108,15 +110,19 @@ impl Cluster {
         pki: Pki,
         dir: tempfile::TempDir,
     ) -> Cluster {
-        let authority = std::fs::read(server.home().join("data/pki/ca.crt")).unwrap();
-        let (kubelet, web) = server.block_on(async {
-            let kubelet = StandIn::kubelet(namespace.listen(), &pki, &authority);
-            (kubelet, StandIn::pod(namespace.listen()))
+        let keys = server.home().join("data/pki");
+        let authority = std::fs::read(keys.join("ca.crt")).unwrap();
+        pki.add_kubelet(&keys, INSIDE);
+        let (kubelet, impostor, web) = server.block_on(async {
+            let kubelet = |own| StandIn::kubelet(namespace.listen(), &pki, own, &authority);
+            let (kubelet, impostor) = (kubelet("kubelet"), kubelet("server"));
+            (kubelet, impostor, StandIn::pod(namespace.listen()))
         });
         let cluster = Cluster {
             server,
             tunnel,
             kubelet,
+            impostor,
             web,
             _keys: pki,
             _dir: dir,
@@ -208,6 +214,21 @@ pub(crate) fn everything_reaches_the_node(cluster: &Cluster) {
     }
 }
 
+fn an_impostor_is_not_taken_for_a_kubelet(cluster: &Cluster) {
+    let admin = cluster.server.admin();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"},
+        "status": {"addresses": [{"type": "InternalIP", "address": INSIDE}],
+                   "daemonEndpoints": {"kubeletEndpoint": {"Port": cluster.impostor.port}}}});
+    admin.post("/api/v1/nodes", &node).ok();
+    let answer = admin.get("/api/v1/nodes/m/proxy/metrics");
+    assert!(answer.code >= 500, "{:#}", answer.body);
+    assert!(
+        answer.body.to_string().contains("tls: "),
+        "{:#}",
+        answer.body
+    );
+}
+
 fn pages_and_redirects_are_rewritten(cluster: &Cluster) {
     let base = "/api/v1/namespaces/default/services/s:web/proxy";
     let raw = |target: &str| {
@@ -264,7 +285,7 @@ pub(crate) fn without_its_agent_the_node_is_out_of_reach(cluster: &mut Cluster) 
         let answer = cluster.server.admin().get("/api/v1/nodes/n/proxy/healthz");
         (answer.code == 503)
             .then_some(answer.body)
-            .ok_or("still there".into())
+            .ok_or("still there")
     });
     let said = gone["message"].as_str().unwrap();
     assert!(
@@ -279,6 +300,7 @@ fn a_node_is_reached_through_its_tunnel_by_http_connect() {
         return;
     };
     everything_reaches_the_node(&cluster);
+    an_impostor_is_not_taken_for_a_kubelet(&cluster);
     pages_and_redirects_are_rewritten(&cluster);
     streams_pass_by(&cluster);
     without_its_agent_the_node_is_out_of_reach(&mut cluster);

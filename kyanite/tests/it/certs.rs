@@ -180,7 +180,7 @@ fn no_key_is_readable_by_others() {
         keys += usize::from(path.extension().is_some_and(|e| e == "key"));
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
-    assert_eq!(keys, 10);
+    assert_eq!(keys, 9);
     for name in ["kubeconfig", "controller-manager.conf", "scheduler.conf"] {
         assert_eq!(mode(&data(&server).join(name)), 0o600, "{name}");
     }

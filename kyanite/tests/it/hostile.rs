@@ -153,6 +153,38 @@ fn a_body_past_three_mebibytes_is_too_large() {
 }
 
 #[test]
+fn a_body_nobody_reads_does_not_spoil_the_next_request() {
+    let server = Server::start();
+    let ask = |length: usize, sent: usize, more: &str| {
+        format!(
+            "POST /api/v1/nothing HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{more}\r\n{}",
+            "x".repeat(sent)
+        )
+    };
+    // Small, and come: the connection goes on. Too much of it, or only promised: the answer says that it ends.
+    let cases = [
+        (ask(1_000, 1_000, ""), false),
+        (ask(1024 * 1024, 10, ""), true),
+        (ask(1_000, 0, "expect: 100-continue\r\n"), true),
+    ];
+    for (request, closes) in cases {
+        server.block_on(async {
+            let mut connection = RawConnection::open(&server).await;
+            connection.write(request.as_bytes()).await.unwrap();
+            let answer = connection.read_until("\r\n\r\n").await;
+            assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+            assert_eq!(answer.contains("connection: close"), closes, "{answer}");
+            if !closes {
+                let next = b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+                connection.write(next).await.unwrap();
+                let answer = connection.read_until("ok").await;
+                assert!(answer.contains("HTTP/1.1 200"), "{answer}");
+            }
+        });
+    }
+}
+
+#[test]
 fn more_data_than_a_config_map_may_hold_is_invalid() {
     let server = Server::start();
     let body = json!({"metadata": {"name": "big"}, "data": {"a": "x".repeat(1024 * 1024 + 1)}})
@@ -289,6 +321,30 @@ fn odd_paths_and_methods_are_refused_politely() {
         let (code, body) = server.get(path);
         assert!((300..500).contains(&code), "{path}: {code} {body}");
     }
+    still_serves(&server);
+}
+
+/// Numbers at the edge and targets without a path are answered, never with 500.
+#[test]
+fn the_longest_timeout_and_a_target_without_a_path_are_answered() {
+    let server = Server::start();
+    let longest = format!("{CONFIG_MAPS}?timeoutSeconds={}", i64::MAX);
+    let (code, body) = server.get(&longest);
+    assert_eq!(code, 200, "{body}");
+    server.block_on(async {
+        let mut connection = RawConnection::open(&server).await;
+        connection
+            .write(b"GET x:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await
+            .unwrap();
+        let head = connection.read_until("\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 4"), "{head}");
+        let watch = format!("GET {longest}&watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut connection = RawConnection::open(&server).await;
+        connection.write(watch.as_bytes()).await.unwrap();
+        let head = connection.read_until("\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    });
     still_serves(&server);
 }
 

@@ -252,8 +252,11 @@ fn a_field_selector_on_an_unknown_field_is_refused() {
     for (what, complaint) in refusals {
         let refusal = kubectl
             .run(&format!("get {what} --field-selector data.x=y"))
-            .exits_with(1);
-        refusal.complains("(BadRequest)").complains(complaint);
+            .exits_with(1)
+            .complains("(BadRequest)")
+            .complains(complaint);
+        let said = refusal.stderr.matches("Unable to find").count();
+        assert_eq!(said, 1, "kubectl says it, and nobody else: {refusal}");
     }
 }
 

@@ -55,6 +55,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.kyanite("down --purge");
+        self.kyanite("down --purge --name second");
     }
 }
 
@@ -421,21 +422,33 @@ fn a_backup_can_be_restored_into_a_new_home() {
     home.kyanite(&format!("store check --data-dir {}", data.display()))
         .ok();
     home.kyanite(&format!(
-        "store backup --data-dir {} {}",
+        "store backup --keys --data-dir {} {}",
         data.display(),
         backup.display()
     ))
     .ok();
-    assert_eq!(mode(&backup), 0o600);
+    let keys = home.path("backup.keys");
+    assert_eq!((mode(&backup), mode(&keys)), (0o600, 0o600));
+    let authority = std::fs::read(data.join("pki/ca.crt")).unwrap();
     home.kyanite("down --purge").ok();
-    home.kyanite(&format!(
+    let restored = home.kyanite(&format!(
         "store restore --data-dir {} {}",
         data.display(),
         backup.display()
-    ))
-    .ok();
+    ));
+    restored.ok().prints("its keys are back");
     home.up();
     assert_eq!(cluster_id(&home), id);
+    assert_eq!(std::fs::read(data.join("pki/ca.crt")).unwrap(), authority);
+    // Without the keys a restore says that nobody will trust the new cluster.
+    let elsewhere = home.path("elsewhere");
+    std::fs::remove_file(&keys).unwrap();
+    let restored = home.kyanite(&format!(
+        "store restore --data-dir {} {}",
+        elsewhere.display(),
+        backup.display()
+    ));
+    restored.ok().prints("no keys came with the backup");
 }
 
 #[test]
@@ -452,4 +465,78 @@ fn a_directory_of_somebody_elses_is_neither_adopted_nor_removed() {
     }
     let entries = std::fs::read_dir(&foreign).unwrap().count();
     assert_eq!(entries, 1, "nothing was added or taken");
+}
+
+#[test]
+fn two_clusters_live_side_by_side_under_their_names() {
+    let home = Home::new();
+    home.up();
+    home.kyanite("up --name second")
+        .ok()
+        .prints("context `second`");
+    assert!(home.path(".kyanite-second/pki/ca.crt").exists());
+    let config = || std::fs::read_to_string(home.path("kubeconfig")).unwrap();
+    for line in ["current-context: second", "name: kyanite", "name: second"] {
+        assert!(config().contains(line), "{}", config());
+    }
+    let other: Value = home.kyanite("status --name second -o json").ok().json();
+    assert_ne!(other["server"], home.status()["server"]);
+    // It comes back where it was.
+    home.kyanite("down --name second").ok();
+    assert!(
+        config().contains("current-context: kyanite"),
+        "{}",
+        config()
+    );
+    home.kyanite("up --name second").ok();
+    let again: Value = home.kyanite("status --name second -o json").ok().json();
+    assert_eq!(again["server"], other["server"]);
+    home.kyanite("down --purge --name second").ok();
+    assert!(!home.path(".kyanite-second").exists());
+    let left = config();
+    assert!(
+        left.contains("name: kyanite") && !left.contains("second"),
+        "{left}"
+    );
+    assert_eq!(home.status()["running"], true);
+}
+
+#[test]
+fn a_name_that_a_living_cluster_has_is_not_taken_from_it() {
+    let home = Home::new();
+    home.up();
+    let before = std::fs::read_to_string(home.path("kubeconfig")).unwrap();
+    let other = home.path("other");
+    let refused = home.kyanite(&format!("up --port 0 --data-dir {}", other.display()));
+    refused.exits_with(4).complains("--name");
+    let after = std::fs::read_to_string(home.path("kubeconfig")).unwrap();
+    assert_eq!(before, after);
+    home.kyanite("up --name Second").exits_with(2);
+}
+
+/// Who listens everywhere is reached from elsewhere: the kubeconfig says by which address, and the certificate covers it.
+#[test]
+fn a_server_for_others_tells_them_an_address_of_this_machine() {
+    let home = Home::new();
+    home.kyanite("up --port 0 --bind-address 0.0.0.0").ok();
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    // A machine without a way out has only itself to tell of.
+    let outward = match probe.connect("192.0.2.1:9") {
+        Ok(()) => probe.local_addr().unwrap().ip().to_string(),
+        Err(_) => "127.0.0.1".to_owned(),
+    };
+    let status = home.status();
+    let server = status["server"].as_str().unwrap();
+    assert!(
+        server.starts_with(&format!("https://{outward}:")),
+        "{server}"
+    );
+    let config = std::fs::read_to_string(home.path("kubeconfig")).unwrap();
+    assert!(config.contains(server), "{config}");
+    assert!(!cluster_id(&home).is_empty());
+    let log = std::fs::read_to_string(home.path(".kyanite/log")).unwrap();
+    assert!(
+        log.contains("0.0.0.0:"),
+        "the log says where it listens: {log}"
+    );
 }

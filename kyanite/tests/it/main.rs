@@ -3,10 +3,19 @@
 //! Every test starts a server of its own on a free port in a temporary directory; see [`harness`].
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod admission_policies;
+mod admission_webhooks;
+mod aggregation;
+mod answers;
+mod audit;
 mod by_tunnel;
 mod certs;
+mod cloud_controllers;
 mod controllers;
+mod conversion;
 mod crash;
+mod custom_resources;
+mod encryption;
 mod escalation;
 mod fair_shares;
 mod front_door;
@@ -30,6 +39,9 @@ mod node_controller;
 mod nodes;
 mod oidc;
 mod on_etcd;
+mod one_verb;
+mod other_clients;
+mod own_pages;
 mod own_tunnels;
 mod provision;
 mod python;

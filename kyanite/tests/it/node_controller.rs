@@ -61,6 +61,15 @@ fn codes_are_explained() {
         told.stdout
     );
     assert_eq!(json(&["explain", "124"], "")["name"], Value::Null);
+    // No step ends with the one; the other is no code at all.
+    for (code, why) in [
+        ("66", "no step ends with this code"),
+        ("256", "exit codes are 0 to 255"),
+    ] {
+        let told = stand_in(&["explain", code], "");
+        assert_eq!(told.code, Some(3));
+        assert!(told.stderr.contains(why), "{}", told.stderr);
+    }
     let unknown = stand_in(&["explain", "swap"], "");
     assert_eq!(unknown.code, Some(3));
     assert!(

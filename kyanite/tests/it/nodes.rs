@@ -27,9 +27,12 @@ fn pod(name: &str, node: Option<&str>) -> Value {
 fn server_with_node() -> (Server, Pki, StandIn) {
     let server = Server::start();
     let pki = Pki::new();
-    let authority = std::fs::read(server.home().join("data/pki/ca.crt")).unwrap();
+    let keys = server.home().join("data/pki");
+    let authority = std::fs::read(keys.join("ca.crt")).unwrap();
+    pki.add_kubelet(&keys, "127.0.0.1");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let kubelet = server.block_on(async { StandIn::kubelet(listener, &pki, &authority) });
+    let kubelet =
+        server.block_on(async { StandIn::kubelet(listener, &pki, "kubelet", &authority) });
     let admin = server.admin();
     admin
         .post("/api/v1/nodes", &node("n", "127.0.0.1", kubelet.port))
@@ -227,7 +230,7 @@ async fn a_kubelet_must_be_who_its_ca_says_unless_the_client_does_not_care() {
     let replica = Replica::alone(&pki, &flags).await;
     let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
     let kubelets = [("good", &pki), ("bad", &other)]
-        .map(|(name, keys)| (name, StandIn::kubelet(listen(), keys, &authority)));
+        .map(|(name, keys)| (name, StandIn::kubelet(listen(), keys, "server", &authority)));
     for (name, kubelet) in &kubelets {
         replica
             .post("/api/v1/nodes", &node(name, "127.0.0.1", kubelet.port))

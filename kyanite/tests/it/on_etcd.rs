@@ -206,7 +206,7 @@ impl BehindTunnel {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let etcd = Process::new(command.spawn().expect("etcd can be started"));
+        let etcd = Process::spawn(&mut command);
         for (address, path) in [(INSIDE, "2379/health"), ("127.0.0.1", "8136/readyz")] {
             let (port, path) = path.split_once('/').unwrap();
             eventually("what is inside is ready", || {

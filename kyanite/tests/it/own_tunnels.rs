@@ -74,7 +74,7 @@ fn join(cluster: &Cluster, program: &[&Path], token: &Path) -> Process {
         .arg(format!("--service-account-token-path={}", token.display()))
         .stdin(Stdio::null())
         .stderr(Stdio::null());
-    Process::new(command.spawn().expect("the agent can be started"))
+    Process::spawn(&mut command)
 }
 
 const OURS: [&str; 2] = [KYANITE, "konnectivity-agent"];
@@ -90,7 +90,22 @@ fn an_agent_joins_a_cluster_with_what_it_wrote_and_everything_travels() {
     everything_reaches_the_node(&cluster);
     streams_pass_by(&cluster);
     kubectl_reads_a_log(&cluster.server);
+    status_names_it(&cluster.server);
     without_its_agent_the_node_is_out_of_reach(&mut cluster);
+}
+
+fn status_names_it(server: &Server) {
+    let data = server.home().join("data");
+    let status = |words: &[&str]| {
+        let mut command = Command::new(KYANITE);
+        command.arg("status").args(words).arg("--data-dir");
+        Finished::run(command.arg(&data), "").ok()
+    };
+    let told = status(&["-o", "json"]).json();
+    let agents = told["agents"].as_array().expect("the agents");
+    assert_eq!(agents.len(), 1, "{told}");
+    assert!(agents[0]["id"].is_string(), "{told}");
+    status(&[]).prints("1 agents connected");
 }
 
 fn kubectl_reads_a_log(server: &Server) {
@@ -193,7 +208,7 @@ fn an_agent_that_counts_leases_watches_them() {
         .env("HOME", server.home())
         .stdin(Stdio::null())
         .stderr(Stdio::null());
-    let _agent = Process::new(command.spawn().expect("the built binary can be started"));
+    let _agent = Process::spawn(&mut command);
     let knows = |servers: u64| {
         eventually("the agent knows how many servers there are", || {
             let known = metric(port, "known_server_count")?;

@@ -362,7 +362,7 @@ fn a_cron_job_makes_jobs_when_their_time_has_come() {
     };
     kubectl.create(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: tick}\n\
-         spec: {schedule: '@every 1s', timeZone: Europe/Berlin, successfulJobsHistoryLimit: 1, jobTemplate: {spec: \
+         spec: {schedule: '@every 1s', timeZone: Europe/Berlin, successfulJobsHistoryLimit: 3, jobTemplate: {spec: \
          {template: {spec: {restartPolicy: Never, containers: [{name: c, image: job}]}}}}}\n",
     );
     eventually("a job that has ended", || {

@@ -3,7 +3,8 @@
 
 mod place;
 
-use place::{IMAGE, Place, eventually};
+use harness::eventually;
+use place::{IMAGE, Place};
 use serde_json::{Value, json};
 
 fn pod(name: &str, extra: Value) -> Value {
@@ -54,11 +55,30 @@ fn a_node_joins_with_a_token_and_runs_pods_that_outlive_its_kubelet() {
             Err(format!("Ready is {ready:?}"))
         }
     });
+    gets_a_serving_certificate(&place);
     lives_and_dies(&mut place);
     ends_well_and_says_why(&place);
     starts_in_order_with_an_environment(&place);
     crashes_and_backs_off(&place);
     refuses_what_does_not_fit(&place);
+    runs_in_the_runtime_of_its_class(&place);
+}
+
+// The API server asks kubelets for certificates of the cluster; nodes get them for what they are called.
+fn gets_a_serving_certificate(place: &Place) {
+    let serving = "--field-selector=spec.signerName=kubernetes.io/kubelet-serving";
+    eventually("the certificate is issued", || {
+        let issued = place.kubectl(&[
+            "get",
+            "csr",
+            serving,
+            "-ojsonpath={.items[0].status.certificate}",
+        ])?;
+        match issued.is_empty() {
+            true => Err("there is none yet".to_owned()),
+            false => Ok(()),
+        }
+    });
 }
 
 fn lives_and_dies(place: &mut Place) {
@@ -159,4 +179,26 @@ fn refuses_what_does_not_fit(place: &Place) {
     place
         .kubectl(&["delete", "pod", "large", "--timeout=120s"])
         .expect("it can be deleted");
+}
+
+fn runs_in_the_runtime_of_its_class(place: &Place) {
+    for (name, handler) in [("usual", "runc"), ("unknown", "nowhere")] {
+        place.create(
+            &json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+            "metadata": {"name": name}, "handler": handler}),
+        );
+        place.create(&pod(name, json!({"runtimeClassName": name})));
+    }
+    expect(place, "usual", READY, "True");
+    eventually("the runtime's word about a class it does not know", || {
+        let of_pod = "--field-selector=involvedObject.name=unknown,reason=FailedCreatePodSandBox";
+        let said = place.kubectl(&["get", "events", of_pod, "-ojsonpath={.items[*].message}"])?;
+        match said.contains("no runtime for \"nowhere\" is configured") {
+            true => Ok(()),
+            false => Err(said),
+        }
+    });
+    place
+        .kubectl(&["delete", "pod", "usual", "unknown", "--timeout=120s"])
+        .expect("they can be deleted");
 }

@@ -1,17 +1,17 @@
 //! A control plane, a containerd with one image, and a kubelet, all below one temporary directory.
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use harness::{
+    Image, containerd_configuration, directory, eventually, find_program, free_port, is_root, said,
+    skip,
+};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 const KYANITE: &str = env!("CARGO_BIN_EXE_kyanite");
-const PATIENCE: Duration = Duration::from_secs(180);
 /// The image that containerd has.
 pub(crate) const IMAGE: &str = "kubelet.test/busybox:1";
 
@@ -29,6 +29,7 @@ esac
 pub(crate) struct Place {
     dir: tempfile::TempDir,
     programs: PathBuf,
+    kubectl: PathBuf,
     /// Where the kubelet serves.
     port: u16,
     containerd: Option<Child>,
@@ -36,32 +37,20 @@ pub(crate) struct Place {
     kubelet: Option<Child>,
 }
 
-fn skip(what_is_missing: &str) {
-    let line = format!("SKIPPED: the kubelet with containerd: {what_is_missing}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr is open");
-}
-
 impl Place {
     /// Nothing where this host lacks something.
     pub(crate) fn open() -> Option<Place> {
-        if !rustix::process::geteuid().is_root() {
-            skip("a kubelet needs root");
-            return None;
-        }
-        let Some(programs) = std::env::var_os("CONTAINERD_BIN").map(PathBuf::from) else {
-            skip("CONTAINERD_BIN is not set (scripts/setup --for test, scripts/env)");
-            return None;
-        };
-        if kubectl().is_none() {
+        is_root("a kubelet").then_some(())?;
+        let programs = directory("CONTAINERD_BIN", &["containerd", "busybox"])?;
+        let Some(kubectl) = find_program("KUBECTL", "kubectl") else {
             skip("there is no kubectl");
             return None;
-        }
+        };
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut place = Place {
             dir,
             programs,
+            kubectl,
             port: free_port(),
             containerd: None,
             server: None,
@@ -101,7 +90,11 @@ impl Place {
         }
         let network = json!({"cniVersion": "0.4.0", "name": "fake", "type": "fake"});
         fs::write(dir.join("cni/10-fake.conf"), network.to_string()).expect("a network");
-        fs::write(dir.join("config.toml"), configuration(&dir)).expect("a configuration");
+        fs::write(
+            dir.join("config.toml"),
+            containerd_configuration(&dir, IMAGE),
+        )
+        .expect("a configuration");
         let path = format!(
             "{}:{}",
             self.programs.display(),
@@ -114,7 +107,11 @@ impl Place {
             .env("PATH", path);
         self.containerd = Some(self.spawn(&mut command, "containerd.log"));
         eventually("containerd answers", || self.ctr(&["version"]));
-        let archive = image(&self.path("image"), &self.programs.join("busybox"));
+        let image = Image {
+            name: IMAGE,
+            links: &[],
+        };
+        let archive = image.archive(self.dir.path(), &self.programs.join("busybox"));
         self.ctr(&["images", "import", &archive.display().to_string()])
             .expect("the image is taken");
     }
@@ -149,7 +146,7 @@ impl Place {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": format!("unix://{}", self.path("containerd/containerd.sock").display()),
             "podLogsDir": self.path("logs"), "cgroupRoot": "/kyanite-kubelet-test", "failSwapOn": false,
-            "failCgroupV1": false, "rotateCertificates": true,
+            "failCgroupV1": false, "rotateCertificates": true, "serverTLSBootstrap": true,
             // A full disk of this host is no concern of the test's.
             "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
             "port": self.port, "healthzPort": 0,
@@ -187,7 +184,7 @@ impl Place {
     }
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(kubectl().expect("looked for before"));
+        let mut command = Command::new(&self.kubectl);
         said(
             command
                 .args(arguments)
@@ -212,11 +209,6 @@ impl Place {
             .arg(self.path("containerd/containerd.sock"));
         said(command.args(["--namespace", "k8s.io"]).args(arguments))
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("0.0.0.0", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 fn end(process: &mut Option<Child>) {
@@ -277,103 +269,4 @@ fn remove_empty(directory: &Path) {
         }
     }
     let _ = fs::remove_dir(directory);
-}
-
-fn kubectl() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("KUBECTL") {
-        return Some(PathBuf::from(named));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join("kubectl"))
-        .find(|file| file.is_file())
-}
-
-fn said(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|e| e.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match output.status.success() {
-        true => Ok(text),
-        false => Err(format!("{text}{}", String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
-/// Waits for something to become true.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place that looks again and again, with a deadline"
-)]
-pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match probe() {
-            Ok(value) => return value,
-            Err(said) if Instant::now() > deadline => panic!("not in time: {what}: {said}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
-    }
-}
-
-// Snapshots are plain copies: an overlay cannot always lie on the file system of a temporary directory. Not every root
-// may make a process safer from the kernel's memory killer than itself.
-fn configuration(dir: &Path) -> String {
-    let dir = dir.display();
-    format!(
-        r#"version = 2
-root = "{dir}/root"
-state = "{dir}/state"
-[grpc]
-  address = "{dir}/containerd.sock"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{dir}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{IMAGE}"
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{dir}/cni"
-    conf_dir = "{dir}/cni"
-"#
-    )
-}
-
-/// An archive as `docker save` makes them, with busybox in its only layer.
-fn image(tree: &Path, busybox: &Path) -> PathBuf {
-    fs::create_dir_all(tree.join("root")).expect("a directory");
-    fs::copy(busybox, tree.join("root/busybox")).expect("busybox");
-    tar(&tree.join("root"), &tree.join("layer.tar"), &["busybox"]);
-    let digest = Sha256::digest(fs::read(tree.join("layer.tar")).expect("a layer"));
-    let digest: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-    let architecture = match std::env::consts::ARCH {
-        "aarch64" => "arm64",
-        _ => "amd64",
-    };
-    let config = json!({
-        "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": ["/busybox", "sleep", "100000"]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
-    });
-    let manifest = json!([{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]);
-    fs::write(tree.join("config.json"), config.to_string()).expect("a file");
-    fs::write(tree.join("manifest.json"), manifest.to_string()).expect("a file");
-    let archive = tree.join("image.tar");
-    tar(
-        tree,
-        &archive,
-        &["manifest.json", "config.json", "layer.tar"],
-    );
-    archive
-}
-
-fn tar(from: &Path, to: &Path, files: &[&str]) {
-    let mut command = Command::new("tar");
-    command
-        .arg("--create")
-        .arg("--file")
-        .arg(to)
-        .arg("--directory")
-        .arg(from)
-        .args(files);
-    said(&mut command).expect("an archive");
 }

@@ -1,21 +1,27 @@
 //! As a newcomer: `kyanite up` ends with nodes that are Ready, an application runs on them and answers, `down` leaves
 //! nothing behind. Needs root, containerd and kubectl; skipped, loudly, without.
 
+mod faults;
+mod traces;
+mod traffic;
+
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use machines::{Launcher, Namespaces};
+use harness::{eventually, said, skip};
+use machines::{Driver as _, Launcher, Namespaces};
+use serde_json::Value;
 
-use crate::site::{KYANITE, eventually, said, skip};
+use crate::site::KYANITE;
 
-struct Home {
+pub(crate) struct Home {
     dir: tempfile::TempDir,
     kubectl: PathBuf,
 }
 
 impl Home {
-    fn new() -> Option<Home> {
+    pub(crate) fn new() -> Option<Home> {
         let Some(kubectl) = std::env::var_os("KUBECTL").map(PathBuf::from) else {
             skip("KUBECTL is not set (scripts/setup --for test, scripts/env)");
             return None;
@@ -34,7 +40,7 @@ impl Home {
         Some(Home { dir, kubectl })
     }
 
-    fn kyanite(&self, words: &str) -> Result<String, String> {
+    pub(crate) fn kyanite(&self, words: &str) -> Result<String, String> {
         let mut command = Command::new(KYANITE);
         command
             .args(words.split_whitespace())
@@ -45,7 +51,7 @@ impl Home {
         said(&mut command)
     }
 
-    fn kubectl(&self, words: &str) -> Result<String, String> {
+    pub(crate) fn kubectl(&self, words: &str) -> Result<String, String> {
         let mut command = Command::new(&self.kubectl);
         command
             .args(words.split_whitespace())
@@ -54,12 +60,63 @@ impl Home {
         said(&mut command)
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What is in a directory of the data directory.
+    pub(crate) fn entries(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path().join("data").join(directory));
+        let entries = entries.into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.collect()
+    }
+
+    /// How a virtual machine of the cloud is, as this host sees it.
+    pub(crate) fn vm(&self, name: &str) -> String {
+        for network in self.entries("vms") {
+            let place = self.dir.path().join("data/vms").join(network);
+            let launcher = Launcher::new(KYANITE, &["machine-launcher"]);
+            let driver = Namespaces::new(&place, launcher).expect("a driver");
+            if let Ok(state) = driver.state(name) {
+                return format!("{state:?}").to_lowercase();
+            }
+        }
+        "gone".to_owned()
+    }
+
     /// Mounts that mention this home, wherever they are.
-    fn mounts(&self) -> Vec<String> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-        let place = self.dir.path().to_string_lossy().into_owned();
-        let ours = mounts.lines().filter(|line| line.contains(&place));
-        ours.map(str::to_owned).collect()
+    pub(crate) fn mounts(&self) -> Vec<String> {
+        traces::mounts(self.dir.path())
+    }
+
+    /// Makes an object.
+    fn apply(&self, object: &Value) {
+        let file = self.dir.path().join("object.json");
+        fs::write(&file, object.to_string()).expect("a file");
+        self.kubectl(&format!("apply -f {}", file.display()))
+            .expect("the object is taken");
+    }
+
+    /// An object or a list.
+    fn get(&self, what: &str) -> Value {
+        let text = self
+            .kubectl(&format!("get {what} -o json"))
+            .expect("an object");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Runs a line of a shell on a node.
+    fn on_node(&self, node: &str, line: &str) -> Result<String, String> {
+        let driver = self.driver();
+        let command = driver.command(node, ["/bin/bash", "-c", line]);
+        said(&mut command.map_err(|e| e.to_string())?)
+    }
+
+    /// The machines of the cluster.
+    fn driver(&self) -> Namespaces {
+        let launcher = Launcher::new(KYANITE, &["machine-launcher"]);
+        Namespaces::new(&self.dir.path().join("data/machines"), launcher).expect("a driver")
     }
 }
 
@@ -74,15 +131,28 @@ impl Drop for Home {
 #[test]
 fn up_gives_nodes_that_run_an_application_and_down_leaves_nothing() {
     let Some(home) = Home::new() else { return };
+    let before = traces::of(home.dir.path());
     let up = home.kyanite("up --port 0 --nodes 2").expect("it comes up");
-    assert!(up.contains("kyanite is up"), "{up}");
+    assert!(up.contains("kyanite is up") && up.contains("Try:"), "{up}");
+    assert_eq!(
+        up.lines().filter(|line| line.contains(" Ready ")).count(),
+        2,
+        "{up}"
+    );
     let nodes = home.kubectl("get nodes -o name").expect("nodes");
     assert_eq!(nodes.lines().count(), 2, "{nodes}");
     runs_an_application(&home);
+    traffic::goes_where_it_should(&home);
+    add_ons_are_kept_and_chosen(&home);
+    the_demo_shows_it(&home);
+    another_up_brings_back_what_was_lost(&home);
     survives_a_restart(&home);
     home.kyanite("down --purge").expect("it goes down");
-    assert_eq!(home.mounts(), Vec::<String>::new());
     assert!(!home.dir.path().join("data").exists());
+    eventually("nothing is left", || match traces::of(home.dir.path()) {
+        after if after == before => Ok(()),
+        after => Err(format!("{after:#?} instead of {before:#?}")),
+    });
 }
 
 fn runs_an_application(home: &Home) {
@@ -107,15 +177,79 @@ fn runs_an_application(home: &Home) {
         .expect("the cluster's DNS runs");
 }
 
+fn add_ons_are_kept_and_chosen(home: &Home) {
+    let list = home.kyanite("addon list").expect("add-ons");
+    for line in [
+        "kube-proxy       enabled    2/2",
+        "konnectivity     enabled    2/2",
+        "network-policy   disabled   -",
+    ] {
+        assert!(list.contains(line), "{list}");
+    }
+    let find = |kind: &str| home.kubectl(&format!("get {kind} -n kube-system"));
+    home.kubectl("delete deployment/coredns service/kube-dns -n kube-system")
+        .expect("deleted");
+    eventually("what was deleted comes back", || {
+        find("deployment/coredns service/kube-dns")
+    });
+    home.kubectl("scale deployment coredns -n kube-system --replicas=1")
+        .expect("scaled");
+    eventually("what was changed is changed back", || {
+        match home.get("deployment/coredns -n kube-system")["spec"]["replicas"].as_u64() {
+            Some(2) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    traffic::policies_hold_while_their_add_on_is_enabled(home);
+    let gone = "daemonset/azure-npm serviceaccount/azure-npm clusterrole/kyanite:azure-npm";
+    assert!(find(gone).is_err(), "nothing of it is left");
+    let refused = home
+        .kyanite("addon enable istio")
+        .expect_err("there is none");
+    assert!(refused.contains("there are kube-proxy"), "{refused}");
+}
+
+// But for the loss of a node, which takes its minute; `faults` has it.
+fn the_demo_shows_it(home: &Home) {
+    let shown = home
+        .kyanite("demo --yes --skip node-loss -o json")
+        .expect("every step works");
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let done = ["app", "logs", "exec", "scale", "update", "clean-up"];
+    assert_eq!(shown["done"], serde_json::json!(done), "{shown}");
+}
+
+fn another_up_brings_back_what_was_lost(home: &Home) {
+    let nodes = home.get("nodes");
+    let name = nodes["items"][1]["metadata"]["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
+    home.kyanite(&format!("machine off {name} --now"))
+        .expect("it is off");
+    let found = home.kyanite("doctor").expect_err("something is wrong");
+    assert!(found.contains(&format!("machine {name}")), "{found}");
+    assert!(found.contains("`kyanite up` boots it again"), "{found}");
+    let up = home.kyanite("up").expect("it comes back");
+    assert!(up.contains("runs already"), "{up}");
+    eventually("nothing is wrong any more", || home.kyanite("doctor"));
+}
+
 // Machines keep their disks, and the cluster its pods.
 fn survives_a_restart(home: &Home) {
     let names = "get pods -l app=web -o name";
     let before = home.kubectl(names).expect("pods");
     home.kyanite("down").expect("it goes down");
-    assert_eq!(home.mounts(), Vec::<String>::new());
-    home.kyanite("up --port 0 --nodes 2")
+    assert_eq!(traces::mounts(home.dir.path()), Vec::<String>::new());
+    // Without tunnels this time: the server is in the nodes' network itself.
+    home.kyanite("up --port 0 --nodes 2 --enable-apiserver-vnet-integration")
         .expect("it comes back");
     assert_eq!(home.kubectl(names).expect("pods"), before);
     home.kubectl("rollout status deployment web --timeout=240s")
         .expect("its pods run again");
+    eventually("programs run in pods without tunnels", || {
+        home.kubectl("exec deployment/web -- /demo get http://web/")
+    });
+    let list = home.kyanite("addon list").expect("add-ons");
+    assert!(list.contains("konnectivity     disabled   -"), "{list}");
 }

@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
+use harness::{eventually, skip};
 use machines::{Launcher, Namespaces};
 use serde_json::{Value, json};
 
-use crate::site::{KYANITE, eventually, skip};
+use crate::site::KYANITE;
 
 struct Commands(tempfile::TempDir);
 

@@ -2,10 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use harness::eventually;
 use serde_json::{Value, json};
 
-use crate::image::IMAGE;
-use crate::site::{IMAGE_ARCHIVE, Image, Site, eventually};
+use crate::site::{IMAGE, IMAGE_ARCHIVE, Image, Site};
 
 // No scheduler runs here, so the pod names its node; no pod network, so it uses the machine's.
 fn pod(node: &str) -> Value {

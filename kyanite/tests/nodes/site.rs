@@ -2,24 +2,21 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use harness::{eventually, said, skip};
 use machines::{Attachment, Bind, Driver as _, File, Launcher, Namespaces, Network, Spec};
 use serde_json::{Value, json};
 
-use crate::image::{IMAGE, archive};
+/// The image that machines are given.
+pub(crate) const IMAGE: &str = "machines.test/busybox:1";
 
 /// The program under test.
 pub(crate) const KYANITE: &str = env!("CARGO_BIN_EXE_kyanite");
-
-/// On a busy machine everything takes longer than one thinks.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A name that the API server's certificate has, for machines without a name server.
 pub(crate) const API_SERVER: &str = "kubernetes.default.svc";
@@ -66,16 +63,6 @@ pub(crate) enum Image {
     WithoutKubelet,
 }
 
-/// Says that the running test lacks something here; `make test` collects these lines.
-pub(crate) fn skip(what_is_missing: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let line = format!("SKIPPED: {test}: {what_is_missing}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr is open");
-}
-
 impl Site {
     /// Nothing where this host lacks something.
     pub(crate) fn open() -> Option<Site> {
@@ -101,8 +88,12 @@ impl Site {
             containerd,
             upstream,
         };
+        let image = harness::Image {
+            name: IMAGE,
+            links: &[],
+        };
         let mut site = Site {
-            image: archive(dir.path(), &programs.containerd.join("busybox")),
+            image: image.archive(dir.path(), &programs.containerd.join("busybox")),
             programs,
             driver,
             network,
@@ -346,31 +337,5 @@ impl Site {
         let logs = "tail -n 40 /var/log/azure/aks-node-controller.log; systemctl --failed --no-pager; \
             journalctl --no-pager -n 60";
         println!("--- {name}\n{:?}", self.run(name, logs));
-    }
-}
-
-/// What a program prints, or what it complains of.
-pub(crate) fn said(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|e| e.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match output.status.success() {
-        true => Ok(text),
-        false => Err(format!("{text}{}", String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
-/// Waits for something to become true.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place that looks again and again, with a deadline"
-)]
-pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match probe() {
-            Ok(value) => return value,
-            Err(said) if Instant::now() > deadline => panic!("not in time: {what}: {said}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
     }
 }

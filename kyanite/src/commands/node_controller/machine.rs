@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use node_controller::config::Configuration;
 use node_controller::controller::{
     self, Log, Patience, Progress, Provision, RunState, Script, StepProgress, paths,
 };
-use node_controller::engine::{self, Difference, Engine, Plan, Reason, Stop};
-use node_controller::host::{Host, RealHost, SimulatedHost};
 use node_controller::steps::steps;
+use node_controller::validate::Severity;
 use serde_json::json;
+use steps::engine::{self, Difference, Engine, Plan, Reason, Stop};
+use steps::host::{Host, RealHost, SimulatedHost};
 
+use super::Judged;
 use crate::cli::node_controller as flags;
 use crate::exit::{Code, Failure, Result};
 use crate::printer::{Printer, table};
@@ -43,8 +44,7 @@ pub(super) fn provision(flags: &flags::Provision, printer: &Printer) -> Result<E
             &log,
         ),
         (Some(file), None) if flags.dry_run => {
-            let config = super::accept(file, printer)?;
-            return plan(&config, &flags.root, printer).map(|()| ExitCode::SUCCESS);
+            return plan(&super::judge(file, printer)?, &flags.root, printer);
         }
         (Some(file), None) => Provision {
             host: &*host,
@@ -76,18 +76,27 @@ pub(super) fn wait(flags: &flags::ProvisionWait, printer: &Printer) -> Result<Ex
     }
 }
 
-/// Prints what a provision would change.
-pub(super) fn plan(config: &Configuration, root: &flags::Root, printer: &Printer) -> Result<()> {
+/// Prints what a provision would change; fails where it would, and where `validate` would.
+pub(super) fn plan(judged: &Judged, root: &flags::Root, printer: &Printer) -> Result<ExitCode> {
     let host = host(root);
     let plan = engine(&*host)?
-        .plan(&steps(config))
+        .plan(&steps(&judged.configuration))
         .map_err(|e| Failure::new(Code::Failure, e.to_string()))?;
-    let value = json!({"changes": plan.changes(), "steps": plan.steps});
-    printer.result(&plan_text(&plan), &value);
-    Ok(())
+    let problems = &judged.problems;
+    let errors = problems.iter().filter(|p| p.severity == Severity::Error);
+    let errors = errors.count();
+    let value = json!({"changes": plan.changes(), "failing": plan.failing(), "errors": errors,
+        "problems": problems, "steps": plan.steps});
+    let mut paragraphs: Vec<String> = problems.iter().map(super::paragraph).collect();
+    paragraphs.push(plan_text(&plan, errors));
+    printer.result(&paragraphs.join("\n\n"), &value);
+    Ok(match errors + plan.failing() {
+        0 => ExitCode::SUCCESS,
+        _ => Code::Failure.into(),
+    })
 }
 
-fn plan_text(plan: &Plan) -> String {
+fn plan_text(plan: &Plan, errors: usize) -> String {
     let row = |step: &str, d: &Difference| {
         vec![
             step.to_owned(),
@@ -113,7 +122,14 @@ fn plan_text(plan: &Plan) -> String {
         }
     }
     let table = table(&["STEP", "ACTION", "WHAT", "HOW"], rows);
-    format!("{table}\n\n{} changes", plan.changes())
+    let mut end = format!("{table}\n\n{} changes", plan.changes());
+    if plan.failing() > 0 {
+        end += &format!("; {} steps would fail", plan.failing());
+    }
+    if errors > 0 {
+        end += &format!("; {errors} errors in the configuration");
+    }
+    end
 }
 
 /// Prints how a run is doing; fails as it failed.
@@ -129,14 +145,14 @@ pub(super) fn status(follow: bool, root: &flags::Root, printer: &Printer) -> Res
         }
     };
     let Some(progress) = progress else {
-        return Err(Failure::new(
-            Code::NotFound,
-            "nothing has been provisioned since this machine started",
-        )
-        .hint(format!(
-            "how the last provision ended is in {}",
-            paths::RESULT
-        )));
+        let hint = match host.files().exists(paths::RESULT) {
+            true => format!("how the last provision ended is in {}", paths::RESULT),
+            false => {
+                "start one with `aks-node-controller provision --provision-config FILE`".into()
+            }
+        };
+        let nothing = "nothing has been provisioned since this machine started";
+        return Err(Failure::new(Code::NotFound, nothing).hint(hint));
     };
     printer.result(&status_text(&progress), &json!(progress));
     Ok(match progress.state {
@@ -207,12 +223,15 @@ pub(super) fn undo(root: &flags::Root, printer: &Printer) -> Result<()> {
         .map_err(|f| Failure::new(Code::Conflict, f.cause.clone()).hint(f.remedy.clone()))?;
     let failures: Vec<_> = undone.failures.iter().map(|f| f.cause.as_str()).collect();
     let mut text = format!("{} things looked at", undone.restored);
+    for remains in &undone.remains {
+        text += &format!("\nremains: {remains}, which nothing takes back");
+    }
     for kept in &undone.kept {
         text += &format!("\nkept {kept}: others have put files there");
     }
     printer.result(
         &text,
-        &json!({"restored": undone.restored, "kept": undone.kept, "failures": failures}),
+        &json!({"restored": undone.restored, "kept": undone.kept, "remains": undone.remains, "failures": failures}),
     );
     match undone.failures.first() {
         None => Ok(()),

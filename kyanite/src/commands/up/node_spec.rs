@@ -1,21 +1,25 @@
 //! What a node of `kyanite up` is asked to be: its configuration for the node controller, and its machine. Pure.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ipnet::Ipv4Net;
+use kube_kit::duration::go;
 use machines::{Attachment, Bind, File, Spec};
 use node_controller::custom_data::{Form, custom_data};
+use node_controller::render::containerd::SHIPPED_TEMPLATE;
+use node_controller::render::kubelet::{SERVING_CERTIFICATE, SERVING_KEY};
 use serde_json::{Value, json};
 
 use crate::exit::{Code, Failure, Result};
+use crate::pki::Pki;
+use crate::pools::{Machine, Pool, Pools};
 
 /// A name that the API server's certificate has, for machines that know no name server.
 pub(super) const API_SERVER: &str = "kubernetes.default.svc";
-/// The pool of `az aks create`'s first nodes.
-const POOL: &str = "nodepool1";
 /// Where a machine finds the images that nobody needs to pull.
 const IMAGES: &str = "/opt/kyanite/images";
 /// The image of every pod's sandbox.
@@ -48,32 +52,22 @@ RemainAfterExit=yes
 ExecStart=/bin/sh -c 'for image in /opt/kyanite/images/*.tar; do /usr/bin/ctr --namespace k8s.io images import \"$image\"; done'
 ";
 
-// A service of the node: what reaches Services must be there before pods are.
-const PROXY_UNIT: &str = "[Unit]
-Description=Kubernetes service proxy
-After=network-online.target aks-node-controller.service
-[Service]
-ExecStart=/usr/local/bin/kyanite kube-proxy --kubeconfig=/etc/kubernetes/kube-proxy.conf --hostname-override=%H --cluster-cidr=CLUSTER_CIDR
-Restart=always
-RestartSec=1
-";
+/// How often a kubelet renews its lease if nobody says anything.
+const USUAL_BETWEEN_SIGNS: Duration = Duration::from_secs(10);
 
 /// What the nodes of a cluster have in common.
 pub(super) struct Cluster {
-    /// Tells its nodes from those of other clusters on this host: eight digits, as AKS has them.
-    pub(super) id: String,
     pub(super) kubernetes_version: String,
     pub(super) ca: Vec<u8>,
+    /// Signs what kubelets serve with.
+    pub(super) pki: Pki,
     pub(super) gateway: Ipv4Addr,
     pub(super) network: &'static str,
-    pub(super) cluster_dns: Ipv4Addr,
+    pub(super) cluster_dns: IpAddr,
     /// Where pods' addresses come from.
     pub(super) cluster_cidr: Ipv4Net,
-    /// How the service proxy reaches the API server.
-    pub(super) proxy_kubeconfig: String,
-    pub(super) location: String,
-    pub(super) vm_size: String,
-    pub(super) zones: Vec<String>,
+    /// How long a node may be silent before it counts as lost.
+    pub(super) grace_period: Duration,
 }
 
 /// Programs of this host that its nodes run.
@@ -88,28 +82,20 @@ pub(super) struct Programs {
 }
 
 impl Cluster {
-    /// The name of the node with this number, as a scale set counts.
-    pub(super) fn node_name(&self, number: usize) -> String {
-        format!("aks-{POOL}-{}-vmss{number:06}", self.id)
-    }
-
-    /// The zone of the node with this number.
-    pub(super) fn zone(&self, number: usize) -> Option<&str> {
-        let zones = &self.zones;
-        (!zones.is_empty()).then(|| zones[number % zones.len()].as_str())
-    }
-
-    fn labels(&self, number: usize) -> Value {
+    fn labels(pools: &Pools, pool: &Pool, number: u64) -> Value {
         let mut labels = json!({
-            "agentpool": POOL,
-            "kubernetes.azure.com/agentpool": POOL,
-            "kubernetes.azure.com/mode": "system",
-            "kubernetes.azure.com/cluster": format!("MC_kyanite_kyanite_{}", self.location),
-            "node.kubernetes.io/instance-type": self.vm_size,
-            "topology.kubernetes.io/region": self.location,
+            "agentpool": pool.name,
+            "kubernetes.azure.com/agentpool": pool.name,
+            "kubernetes.azure.com/mode": pool.mode,
+            "kubernetes.azure.com/cluster": pools.group,
+            "node.kubernetes.io/instance-type": pool.vm_size,
+            "topology.kubernetes.io/region": pools.location,
         });
-        let zone = match self.zone(number) {
-            Some(zone) => format!("{}-{zone}", self.location),
+        for (label, value) in &pool.labels {
+            labels[label] = json!(value);
+        }
+        let zone = match pool.zone(number) {
+            Some(zone) => format!("{}-{zone}", pools.location),
             // What Azure says of a machine in no zone.
             None => "0".to_owned(),
         };
@@ -117,8 +103,8 @@ impl Cluster {
         labels
     }
 
-    fn configuration(&self, number: usize, token: &str) -> Value {
-        json!({
+    fn configuration(&self, pools: &Pools, pool: &Pool, number: u64, token: &str) -> Value {
+        let mut configuration = json!({
             "version": "v1",
             "is_vhd": false,
             "kubernetes_version": self.kubernetes_version,
@@ -126,8 +112,8 @@ impl Cluster {
             // The cloud that nodes of AKS know; nothing of it is asked here yet.
             "auth_config": {"subscription_id": "00000000-0000-0000-0000-000000000000"},
             "cluster_config": {
-                "resource_group": format!("MC_kyanite_kyanite_{}", self.location),
-                "location": self.location,
+                "resource_group": pools.group,
+                "location": pools.location,
                 "cluster_network_config": {"vnet_name": self.network, "route_table": self.network},
             },
             "api_server_config": {"api_server_name": API_SERVER},
@@ -136,7 +122,7 @@ impl Cluster {
                 "tls_bootstrapping_token": token,
             },
             "kube_binary_config": {"pod_infra_container_image_url": PAUSE_IMAGE},
-            "network_config": {"network_plugin": "NETWORK_PLUGIN_KUBENET"},
+            "network_config": {"network_plugin": "NETWORK_PLUGIN_AZURE"},
             "kubelet_config": {
                 "kubelet_flags": {
                     "--anonymous-auth": "false",
@@ -151,24 +137,37 @@ impl Cluster {
                     "--image-gc-high-threshold": "99",
                     "--image-gc-low-threshold": "98",
                     "--fail-swap-on": "false",
-                    "--max-pods": "110",
+                    "--max-pods": pool.max_pods.to_string(),
                     "--rotate-certificates": "true",
+                    "--tls-cert-file": SERVING_CERTIFICATE,
+                    "--tls-private-key-file": SERVING_KEY,
                 },
-                "kubelet_node_labels": self.labels(number),
+                "kubelet_node_labels": Self::labels(pools, pool, number),
             },
-        })
+        });
+        let flags = &mut configuration["kubelet_config"]["kubelet_flags"];
+        // Several signs of life must fit into the time after which a node counts as lost.
+        let between_signs = self.grace_period / 5;
+        if between_signs < USUAL_BETWEEN_SIGNS {
+            flags["--node-status-update-frequency"] = go::print(between_signs).into();
+        }
+        if !pool.taints.is_empty() {
+            flags["--register-with-taints"] = pool.taints.join(",").into();
+        }
+        configuration
     }
 
     /// The machine of a node.
     pub(super) fn machine(
         &self,
-        number: usize,
-        address: Ipv4Addr,
+        pools: &Pools,
+        (pool, machine): (&Pool, &Machine),
         token: &str,
         programs: &Programs,
     ) -> Result<Spec> {
-        let name = self.node_name(number);
-        let configuration = self.configuration(number, token).to_string();
+        let (name, address) = (pool.node_name(machine.number), machine.address);
+        let configuration = self.configuration(pools, pool, machine.number, token);
+        let configuration = configuration.to_string();
         let configuration =
             node_controller::config::read(configuration.as_bytes()).map_err(|e| {
                 Failure::new(Code::Failure, format!("the configuration of {name}: {e}"))
@@ -182,37 +181,39 @@ impl Cluster {
                 name_servers: Vec::new(),
             }),
             custom_data: custom_data.into_bytes(),
-            files: self.files(&name, address),
+            files: self.files(&name, address)?,
             binds: programs.binds(&self.kubernetes_version),
-            units: [
-                "aks-node-controller.service",
-                "kyanite-images.service",
-                "kube-proxy.service",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            units: ["aks-node-controller.service", "kyanite-images.service"]
+                .map(str::to_owned)
+                .to_vec(),
             name,
         })
     }
 
-    fn files(&self, name: &str, address: Ipv4Addr) -> Vec<File> {
+    fn files(&self, name: &str, address: Ipv4Addr) -> Result<Vec<File>> {
+        let (certificate, key) = self.pki.kubelet(name, address.into())?;
         let hosts = format!(
             "127.0.0.1 localhost\n{address} {name}\n{} {API_SERVER}\n",
             self.gateway
         );
         let unit = |path: &str, text: &str| File::new(format!("/etc/systemd/system/{path}"), text);
-        let proxy = PROXY_UNIT.replace("CLUSTER_CIDR", &self.cluster_cidr.to_string());
-        vec![
+        // Only pods see pods' own addresses: what else they reach knows no way back to them.
+        let network = cni::template::Network {
+            inside: vec![self.cluster_cidr.into()],
+            ..cni::template::Network::default()
+        };
+        Ok(vec![
             File::new("/etc/hosts", hosts),
+            File::new(SERVING_CERTIFICATE, certificate),
             File {
                 mode: 0o600,
-                ..File::new("/etc/kubernetes/kube-proxy.conf", &*self.proxy_kubeconfig)
+                ..File::new(SERVING_KEY, key)
             },
-            unit("kube-proxy.service", &proxy),
+            File::new(SHIPPED_TEMPLATE, network.template()),
             unit("aks-node-controller.service", NODE_CONTROLLER_UNIT),
             unit("containerd.service.d/10-pause.conf", IMPORT_PAUSE),
             unit("kyanite-images.service", IMAGES_UNIT),
-        ]
+        ])
     }
 }
 
@@ -249,41 +250,63 @@ impl Programs {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::pools::tests::pool;
 
     fn cluster() -> Cluster {
         Cluster {
-            id: "12345678".into(),
             kubernetes_version: "1.36.0".into(),
+            pki: Pki::at("/nowhere".into(), std::time::SystemTime::UNIX_EPOCH),
             ca: b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".into(),
             gateway: Ipv4Addr::new(10, 224, 0, 1),
             network: "cluster",
-            cluster_dns: Ipv4Addr::new(10, 0, 0, 10),
+            cluster_dns: IpAddr::from([10, 0, 0, 10]),
             cluster_cidr: "10.244.0.0/16".parse().unwrap(),
-            proxy_kubeconfig: String::new(),
-            location: "local".into(),
-            vm_size: "Standard_D2s_v5".into(),
-            zones: vec!["1".into(), "2".into()],
+            grace_period: Duration::from_secs(50),
         }
     }
 
+    fn pools() -> Pools {
+        Pools::simple("local", "MC_a_a_local".into(), pool(), 2)
+    }
+
     #[test]
-    fn nodes_are_spread_over_the_zones() {
-        let cluster = cluster();
+    fn nodes_say_their_zone_and_what_their_pool_adds() {
+        let mut pools = pools();
+        pools.pools[0].labels.insert("team".into(), "blue".into());
+        let labels = |number| Cluster::labels(&pools, &pools.pools[0], number);
         let zones: Vec<_> = (0..3)
-            .map(|n| cluster.labels(n)["topology.kubernetes.io/zone"].clone())
+            .map(|n| labels(n)["topology.kubernetes.io/zone"].clone())
             .collect();
         assert_eq!(zones, ["local-1", "local-2", "local-1"]);
-        let nowhere = Cluster {
-            zones: Vec::new(),
-            ..cluster
+        assert_eq!(labels(0)["team"], "blue");
+        let mut nowhere = pools.clone();
+        nowhere.pools[0].zones.clear();
+        let labels = Cluster::labels(&nowhere, &nowhere.pools[0], 0);
+        assert_eq!(labels["topology.kubernetes.io/zone"], "0");
+    }
+
+    #[test]
+    fn nodes_show_that_they_live_often_enough_not_to_be_given_up() {
+        let pools = pools();
+        let flag = |grace| {
+            let grace_period = Duration::from_secs(grace);
+            let cluster = Cluster {
+                grace_period,
+                ..cluster()
+            };
+            let all = cluster.configuration(&pools, &pools.pools[0], 0, "abcdef.0123456789abcdef");
+            all["kubelet_config"]["kubelet_flags"]["--node-status-update-frequency"].clone()
         };
-        assert_eq!(nowhere.labels(0)["topology.kubernetes.io/zone"], "0");
+        assert_eq!(flag(50), Value::Null);
+        assert_eq!(flag(10), "2s");
     }
 
     #[test]
     fn the_node_controller_finds_nothing_wrong_with_the_configuration() {
+        let mut pools = pools();
+        pools.pools[0].taints.push("a=b:NoSchedule".into());
         let text = cluster()
-            .configuration(1, "abcdef.0123456789abcdef")
+            .configuration(&pools, &pools.pools[0], 1, "abcdef.0123456789abcdef")
             .to_string();
         let read = node_controller::config::read(text.as_bytes()).unwrap();
         assert!(read.notices.is_empty(), "{:?}", read.notices);

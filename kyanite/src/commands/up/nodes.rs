@@ -5,128 +5,340 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::images::built_in;
 use client_runtime::{Connection, End, ObjectKey, Queue, Runtime};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::images;
 use super::node_spec::{Cluster, Programs};
 use super::site::Site;
-use crate::addons;
+use crate::addons::choice::Choice;
+use crate::addons::{ADDONS, readiness as addon_readiness};
 use crate::client::Client;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
 use crate::join_tokens::{self, NODE_GROUP, Token};
-use crate::stages::Stages;
+use crate::pools::{Machine, Pool, Pools};
+use crate::stages::{Audience, Stages};
 
 /// How long nodes may take to be Ready, on a host that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// After how long a machine that runs but is no node is started again.
+const SOON: Duration = Duration::from_secs(30);
+/// How long add-ons may take once their nodes are Ready.
+const ADDON_PATIENCE: Duration = Duration::from_secs(120);
+const NODES: &str = "/api/v1/nodes";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the token lives that a boot's nodes join with.
 const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-/// The nodes that were asked for.
+/// What is asked of whoever looks after machines.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// These pools, from now on.
+    Pools(Pools),
+    /// That machines run which do not, and that there are so many in all, if that has changed.
+    Repair(Option<u64>),
+}
+
+/// What is asked for, and whom to tell what was done.
+pub(crate) type Wanted = (Wish, oneshot::Sender<Result<Value>>);
+
+/// A machine with its pool.
+type Member<'a> = (&'a Pool, &'a Machine);
+
+/// What nodes of a cluster are made of.
 pub(super) struct Nodes {
     pub(super) site: Site,
     pub(super) cluster: Cluster,
     pub(super) programs: Programs,
-    pub(super) count: usize,
+    pub(super) pools: Pools,
+    /// Whether the API server reaches them through tunnels that an add-on opens.
+    pub(super) has_tunnels: bool,
+}
+
+/// Machines that were just started, and the nodes as they were before.
+struct Boots {
+    names: Vec<String>,
+    before: Value,
+}
+
+impl Boots {
+    /// Whether a node is Ready; none if it is not there. What a machine said before it was started does not count.
+    fn is_ready(&self, nodes: &Value, name: &str) -> Option<bool> {
+        let boot = |nodes| find(nodes, name).map(|node| &node["status"]["nodeInfo"]["bootID"]);
+        let is_old = self.names.iter().any(|started| started == name)
+            && boot(&self.before).is_some_and(|before| Some(before) == boot(nodes));
+        readiness(nodes, name).map(|ready| ready && !is_old)
+    }
 }
 
 impl Nodes {
-    /// Boots every machine and waits until its node is Ready; one line for each.
-    pub(super) async fn bring_up(&self, dir: &DataDir, stages: &mut Stages) -> Result<()> {
+    /// Boots every machine, waits until its node is Ready and until add-ons work; gives the nodes.
+    pub(super) async fn bring_up(&self, dir: &DataDir, stages: &mut Stages) -> Result<Vec<Value>> {
         let client = Client::connect(dir).await?;
+        self.bring(&client, stages).await?;
+        self.wait_for_addons(&client, stages).await?;
+        self.listed(&client).await
+    }
+
+    /// Does what later requests want, one after the other, for ever.
+    pub(super) async fn keep(mut self, dir: &DataDir, mut wanted: mpsc::Receiver<Wanted>) {
+        while let Some((wish, reply)) = wanted.recv().await {
+            // Whoever asked may have gone.
+            let _ = reply.send(self.fulfil(wish, dir).await);
+        }
+        std::future::pending().await
+    }
+
+    async fn fulfil(&mut self, wish: Wish, dir: &DataDir) -> Result<Value> {
+        let is_repair = matches!(wish, Wish::Repair(_));
+        match wish {
+            Wish::Pools(pools) => self.pools = pools,
+            Wish::Repair(Some(count)) => self.pools.grow(count.try_into().unwrap_or(usize::MAX)),
+            Wish::Repair(None) => {}
+        }
+        self.pools.write(dir)?;
+        let client = Client::connect(dir).await?;
+        let mut stages = Stages::new(Audience::Log);
+        if is_repair {
+            return self.repair(&client, &mut stages).await;
+        }
+        self.bring(&client, &mut stages).await?;
+        Ok(json!({"ready": true}))
+    }
+
+    // Takes away the machines of no pool, boots the others and waits for their nodes.
+    async fn bring(&self, client: &Client, stages: &mut Stages) -> Result<()> {
+        self.remove_others(client).await?;
+        let boots = self.boot(client).await?;
+        stages.done("machines", &format!("{} booted", boots.names.len()));
+        self.wait_for(client, &boots, Instant::now() + PATIENCE, stages)
+            .await
+    }
+
+    // First what is off is switched on. What runs and is no node after a while is started again, once.
+    async fn repair(&self, client: &Client, stages: &mut Stages) -> Result<Value> {
+        let mut boots = self.boot(client).await?;
+        let soon = Instant::now() + SOON;
+        let come = self.wait_for(client, &boots, soon, stages).await;
+        if come.is_err() {
+            let nodes = client.get(NODES).await?;
+            let is_lost = |member: &Member<'_>| {
+                let name = name_of(*member);
+                readiness(&nodes, &name) != Some(true) && !boots.names.contains(&name)
+            };
+            let lost: Vec<_> = self.pools.machines().filter(is_lost).collect();
+            let again = self.restart(client, &lost).await?;
+            boots.names.extend(again.names);
+            self.wait_for(client, &boots, Instant::now() + PATIENCE, stages)
+                .await?;
+        }
+        let booted = boots.names;
+        self.wait_for_addons(client, stages).await?;
+        Ok(json!({"booted": booted, "nodes": self.listed(client).await?}))
+    }
+
+    async fn boot(&self, client: &Client) -> Result<Boots> {
+        let all: Vec<_> = self.pools.machines().collect();
+        self.each(client, &all, |site, spec| site.boot(spec)).await
+    }
+
+    async fn restart(&self, client: &Client, members: &[Member<'_>]) -> Result<Boots> {
+        self.each(client, members, |site, spec| {
+            site.restart(spec).map(|()| true)
+        })
+        .await
+    }
+
+    // All at once: a boot waits for the kernel more than it works.
+    async fn each(
+        &self,
+        client: &Client,
+        members: &[Member<'_>],
+        work: fn(&Site, &machines::Spec) -> Result<bool>,
+    ) -> Result<Boots> {
+        let before = client.get(NODES).await?;
+        let token = self.token(client).await?;
+        let mut boots = JoinSet::new();
+        for member in members {
+            let spec = self
+                .cluster
+                .machine(&self.pools, *member, &token, &self.programs)?;
+            let site = self.site.clone();
+            boots.spawn_blocking(move || work(&site, &spec).map(|done| done.then_some(spec.name)));
+        }
+        let mut names: Vec<String> = finished(boots).await?.into_iter().flatten().collect();
+        names.sort();
+        Ok(Boots { names, before })
+    }
+
+    // The node first: nothing is given to it while its machine goes.
+    async fn remove_others(&self, client: &Client) -> Result<()> {
+        let wanted = self.pools.names();
+        let mut removals = JoinSet::new();
+        for name in self.site.machines()? {
+            if wanted.contains(&name) {
+                continue;
+            }
+            match client.delete(&format!("{NODES}/{name}")).await {
+                Err(failure) if failure.code != Code::NotFound => return Err(failure),
+                _ => {}
+            }
+            let site = self.site.clone();
+            removals.spawn_blocking(move || site.remove(&name));
+        }
+        finished(removals).await.map(drop)
+    }
+
+    async fn token(&self, client: &Client) -> Result<String> {
         let token = Token::random(&mut rand::rng());
         let expires = join_tokens::expiry(jiff::Timestamp::now(), TOKEN_LIFE);
         let groups = [NODE_GROUP.to_owned()];
         let secret = token.to_secret(&groups, "nodes of `kyanite up`", expires);
         client.create(SECRETS, &secret).await?;
-        self.boot_all(&token.text()).await?;
-        stages.done("machines", &format!("{} booted", self.count));
-        let settings = addons::Settings {
-            image: images::OWN.to_owned(),
-            cluster_dns: self.cluster.cluster_dns.to_string(),
-        };
-        addons::apply(&client, &settings).await?;
-        stages.done("add-ons", "applied");
-        self.wait_for_all(&client, stages).await
+        Ok(token.text())
     }
 
-    // All at once: a boot waits for the kernel more than it works.
-    async fn boot_all(&self, token: &str) -> Result<()> {
-        let mut boots = tokio::task::JoinSet::new();
-        for number in 0..self.count {
-            let spec = self.spec(number, token)?;
-            let site = self.site.clone();
-            boots.spawn_blocking(move || site.boot(&spec));
-        }
-        while let Some(booted) = boots.join_next().await {
-            booted.map_err(|e| Failure::new(Code::Failure, format!("a boot broke off: {e}")))??;
-        }
-        Ok(())
-    }
-
-    fn spec(&self, number: usize, token: &str) -> Result<machines::Spec> {
-        let address = self.site.address(number).ok_or_else(|| {
-            Failure::new(Code::Usage, "the network has no address for so many nodes")
-                .hint("ask for fewer with --nodes")
-        })?;
-        self.cluster.machine(number, address, token, &self.programs)
-    }
-
-    async fn wait_for_all(&self, client: &Client, stages: &mut Stages) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut waiting: Vec<usize> = (0..self.count).collect();
-        while !waiting.is_empty() {
-            let nodes = client.get("/api/v1/nodes").await?;
-            let is_ready = |number: &usize| readiness(&nodes, &self.cluster.node_name(*number));
+    async fn wait_for(
+        &self,
+        client: &Client,
+        boots: &Boots,
+        deadline: Instant,
+        stages: &mut Stages,
+    ) -> Result<()> {
+        let mut waiting: Vec<_> = self.pools.machines().collect();
+        loop {
+            let nodes = client.get(NODES).await?;
+            let is_ready = |member: &Member<'_>| boots.is_ready(&nodes, &name_of(*member));
             let (ready, not_yet): (Vec<_>, Vec<_>) =
                 waiting.into_iter().partition(|n| is_ready(n) == Some(true));
-            for number in ready {
-                stages.done("node", &self.described(number));
+            for member in ready {
+                stages.done("node", &described(member));
             }
             waiting = not_yet;
-            if let Some(number) = waiting.first()
-                && Instant::now() > deadline
-            {
-                return Err(self.late(*number, is_ready(number)));
+            let Some(first) = waiting.first() else {
+                return Ok(());
+            };
+            let name = name_of(*first);
+            if Instant::now() > deadline {
+                return Err(late(&name, is_ready(first)));
             }
+            let state = match is_ready(first) {
+                None => "provisions itself".to_owned(),
+                Some(_) => why_not_ready(&nodes, &name).unwrap_or("has joined".to_owned()),
+            };
+            stages.waiting(&format!("{} to come; {name}: {state}", waiting.len()));
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    // An add-on that does not come is worth a word, but the cluster is there.
+    async fn wait_for_addons(&self, client: &Client, stages: &mut Stages) -> Result<()> {
+        let deadline = Instant::now() + ADDON_PATIENCE;
+        let said = Choice::read(client).await?;
+        let (mut ready, mut missing) = (Vec::new(), Vec::new());
+        for addon in ADDONS
+            .iter()
+            .filter(|addon| said.has(addon, self.has_tunnels))
+        {
+            stages.waiting(&format!("the add-on {}", addon.name));
+            while Instant::now() < deadline
+                && !addon_readiness::of(client, addon).await?.is_enough(addon)
+            {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            match Instant::now() < deadline {
+                true => ready.push(addon.name),
+                false => missing.push(addon.name),
+            }
+        }
+        let text = match missing.as_slice() {
+            [] => ready.join(", "),
+            missing => format!("{} not ready yet: see `kyanite doctor`", missing.join(", ")),
+        };
+        stages.done("add-ons", &text);
         Ok(())
     }
 
-    fn described(&self, number: usize) -> String {
-        let name = self.cluster.node_name(number);
-        match self.cluster.zone(number) {
-            Some(zone) => format!("{name} is Ready in zone {zone}"),
-            None => format!("{name} is Ready"),
-        }
+    /// Every node, for the table at the end.
+    async fn listed(&self, client: &Client) -> Result<Vec<Value>> {
+        let nodes = client.get(NODES).await?;
+        let names = self.pools.names();
+        Ok(names.iter().map(|name| row(&nodes, name)).collect())
     }
+}
 
-    fn late(&self, number: usize, known: Option<bool>) -> Failure {
-        let name = self.cluster.node_name(number);
-        let what = match known {
-            None => "did not join",
-            Some(_) => "joined but is not Ready",
-        };
-        let log = "/var/log/azure/aks-node-controller.log";
-        Failure::new(Code::Unavailable, format!("the node {name} {what}")).hint(format!(
-            "`kyanite machine exec {name} tail {log}` and `kubectl describe node {name}` say more"
-        ))
+async fn finished<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        let broken = |e| Failure::new(Code::Failure, format!("work on a machine broke off: {e}"));
+        all.push(ended.map_err(broken)??);
     }
+    Ok(all)
+}
+
+fn name_of((pool, machine): Member<'_>) -> String {
+    pool.node_name(machine.number)
+}
+
+fn described((pool, machine): Member<'_>) -> String {
+    let name = pool.node_name(machine.number);
+    match pool.zone(machine.number) {
+        Some(zone) => format!("{name} is Ready in zone {zone}"),
+        None => format!("{name} is Ready"),
+    }
+}
+
+fn late(name: &str, known: Option<bool>) -> Failure {
+    let what = match known {
+        None => "did not join",
+        Some(_) => "joined but is not Ready",
+    };
+    Failure::new(Code::Unavailable, format!("the node {name} {what}"))
+        .hint("`kyanite doctor` says what is wrong with it")
+}
+
+fn find<'a>(nodes: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut items = nodes["items"].as_array()?.iter();
+    items.find(|node| node["metadata"]["name"] == name)
+}
+
+fn ready_condition(node: &Value) -> Option<&Value> {
+    let mut conditions = node["status"]["conditions"].as_array()?.iter();
+    conditions.find(|condition| condition["type"] == "Ready")
+}
+
+// The kubelet says it in its condition.
+fn why_not_ready(nodes: &Value, name: &str) -> Option<String> {
+    let message = ready_condition(find(nodes, name)?)?["message"].as_str()?;
+    Some(message.chars().take(80).collect())
+}
+
+// A node as people see it in a list.
+fn row(nodes: &Value, name: &str) -> Value {
+    let node = find(nodes, name).unwrap_or(&Value::Null);
+    let labels = &node["metadata"]["labels"];
+    let mut addresses = node["status"]["addresses"].as_array().into_iter().flatten();
+    let address = addresses.find(|address| address["type"] == "InternalIP");
+    let status = match readiness(nodes, name) {
+        None => "missing",
+        Some(true) => "Ready",
+        Some(false) => "NotReady",
+    };
+    json!({"name": name, "status": status, "zone": labels["topology.kubernetes.io/zone"],
+        "address": address.map(|address| &address["address"]), "pods": node["spec"]["podCIDR"]})
 }
 
 /// Whether a node is Ready; none if it is not there.
 fn readiness(nodes: &Value, name: &str) -> Option<bool> {
-    let mut items = nodes["items"].as_array()?.iter();
-    let node = items.find(|node| node["metadata"]["name"] == name)?;
-    let mut conditions = node["status"]["conditions"].as_array()?.iter();
-    Some(conditions.any(|c| c["type"] == "Ready" && c["status"] == "True"))
+    let node = find(nodes, name)?;
+    Some(ready_condition(node).is_some_and(|ready| ready["status"] == "True"))
 }
 
 /// Keeps the network's route table: pods of a node are reached through it.
@@ -175,6 +387,13 @@ fn route_of(node: &Node) -> Option<(Ipv4Net, Ipv4Addr)> {
 /// Whether what nodes run is on this host.
 pub(super) fn check() -> Result<()> {
     own_programs()?;
+    if built_in::nft().is_none() {
+        let failure = Failure::new(
+            Code::NotFound,
+            "nodes need nft, which writes rules of nftables",
+        );
+        return Err(failure.hint("`make up` brings it; or install the package nftables"));
+    }
     containerd().map(drop)
 }
 
@@ -182,11 +401,21 @@ pub(super) fn check() -> Result<()> {
 pub(super) fn programs(dir: &DataDir) -> Result<Programs> {
     let (kyanite, cni) = own_programs()?;
     Ok(Programs {
-        images: images::make(dir, &kyanite)?,
+        images: images(dir, &kyanite)?,
         containerd: containerd()?,
         kyanite,
         cni,
     })
+}
+
+// Nobody needs to pull what nodes have from the start.
+fn images(dir: &DataDir, kyanite: &Path) -> Result<PathBuf> {
+    let beside = kyanite.parent().unwrap_or(Path::new("/"));
+    let made = built_in::provide(beside, &dir.images());
+    made.map_err(|e| {
+        Failure::from(e).hint("`make up` builds the programs that images are made of")
+    })?;
+    Ok(dir.images())
 }
 
 // This program, and the pod network's plugin beside it.
@@ -245,6 +474,22 @@ mod tests {
         assert_eq!(readiness(&node("True"), "a"), Some(true));
         assert_eq!(readiness(&node("Unknown"), "a"), Some(false));
         assert_eq!(readiness(&node("True"), "b"), None);
+    }
+
+    #[test]
+    fn what_a_machine_said_before_it_was_started_does_not_count() {
+        let nodes = |boot: &str| {
+            json!({"items": [{"metadata": {"name": "a"}, "status": {"nodeInfo": {"bootID": boot},
+                "conditions": [{"type": "Ready", "status": "True"}]}}]})
+        };
+        let boots = |names: &[&str]| Boots {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            before: nodes("first"),
+        };
+        assert_eq!(boots(&["a"]).is_ready(&nodes("first"), "a"), Some(false));
+        assert_eq!(boots(&["a"]).is_ready(&nodes("second"), "a"), Some(true));
+        assert_eq!(boots(&[]).is_ready(&nodes("first"), "a"), Some(true));
+        assert_eq!(boots(&["b"]).is_ready(&nodes("first"), "b"), None);
     }
 
     #[test]

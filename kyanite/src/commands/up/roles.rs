@@ -1,6 +1,8 @@
 //! What runs beside the API server, as clients of it: the objects nodes need to join, the controllers, the scheduler.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use controllers::{Config, Connection, KeyPairFiles, Selection};
@@ -10,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::site::Site;
 use super::{nodes, tunnels};
+use crate::addons;
 use crate::cli::Up;
 use crate::client::Client;
 use crate::datadir::DataDir;
@@ -29,7 +32,7 @@ pub(super) async fn run(
     dir: DataDir,
     agents: bool,
     begun: oneshot::Sender<()>,
-    roles: Vec<Role>,
+    (roles, board): (Vec<Role>, Board),
     mut stop: watch::Receiver<bool>,
     rotated: watch::Receiver<()>,
 ) {
@@ -51,7 +54,8 @@ pub(super) async fn run(
         }
     };
     let roles = roles.into_iter();
-    let running = roles.map(|role| role.keep_running(stopped.clone(), rotated.clone()));
+    let running =
+        roles.map(|role| role.keep_running(board.clone(), stopped.clone(), rotated.clone()));
     tokio::join!(until_joined, futures::future::join_all(running));
 }
 
@@ -70,18 +74,29 @@ async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
 }
 
 /// Every role of a data directory's cluster, as the flags ask for them.
-pub(super) fn plan(server: &str, pki: &Pki, up: &Up, site: Option<&Site>) -> Result<Vec<Role>> {
+pub(super) fn plan(
+    server: &str,
+    pki: &Pki,
+    up: &Up,
+    site: Option<&Site>,
+    kept: Option<addons::Settings>,
+) -> Result<Vec<Role>> {
     let controllers = controllers(server, pki, up)?;
     let hollow = hollow_nodes(server, pki, up, &controllers);
     let connection = |leaf| connection(server, pki, leaf);
     let scheduler = || scheduler::Config::new(connection("scheduler"));
     let routes = |site: &Site| (site.clone(), connection("controller-manager"));
     let roles = [
-        Some(Role::new("controllers", controllers, controllers::run)),
+        Some(Role::new(
+            "controller-manager",
+            controllers,
+            controllers::run,
+        )),
         up.scheduler
             .then(|| Role::new("scheduler", scheduler(), scheduler::run)),
         hollow.map(|config| Role::new("hollow nodes", config, hollow::run)),
         site.map(|site| Role::new("route table", routes(site), nodes::keep_routes)),
+        kept.map(|kept| Role::new("add-ons", (connection("admin"), kept), addons::run)),
     ];
     Ok(roles.into_iter().flatten().collect())
 }
@@ -91,8 +106,8 @@ fn controllers(server: &str, pki: &Pki, up: &Up) -> Result<Config> {
     let ca = pki.authority(Authority::Cluster);
     let connection = connection(server, pki, "controller-manager");
     up.node_controllers.warn();
-    let services = [IpNet::V4(up.serving.service_cluster_ip_range)];
-    let ipam = up.node_controllers.ipam(true, pod_ranges(up), &services);
+    let services = up.serving.service_cluster_ip_range.all();
+    let ipam = up.node_controllers.ipam(true, pod_ranges(up), services);
     Ok(Config {
         selection: selection(&up.controllers)?,
         node_lifecycle: up.node_controllers.lifecycle(),
@@ -148,8 +163,30 @@ fn selection(names: &[String]) -> Result<Selection> {
                 .iter()
                 .map(String::as_str)
                 .filter(|name| !name.is_empty());
-            Selection::parse(named).map_err(|cause| Failure::new(Code::Usage, cause))
+            controllers::select(named).map_err(|cause| Failure::new(Code::Usage, cause))
         }
+    }
+}
+
+/// Which roles run.
+#[derive(Clone, Default)]
+pub(super) struct Board(Arc<Mutex<BTreeSet<&'static str>>>);
+
+impl Board {
+    /// Whether a role of this name runs.
+    pub(super) fn shows(&self, name: &str) -> bool {
+        self.roles().contains(name)
+    }
+
+    fn set(&self, name: &'static str, runs: bool) {
+        match runs {
+            true => self.roles().insert(name),
+            false => self.roles().remove(name),
+        };
+    }
+
+    fn roles(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,7 +218,12 @@ impl Role {
     }
 
     // Roles read their client certificate when they start, so new certificates start them anew.
-    async fn keep_running(self, mut stop: watch::Receiver<bool>, mut rotated: watch::Receiver<()>) {
+    async fn keep_running(
+        self,
+        board: Board,
+        mut stop: watch::Receiver<bool>,
+        mut rotated: watch::Receiver<()>,
+    ) {
         let name = self.name;
         while !*stop.borrow() {
             let (mut until, mut anew) = (stop.clone(), rotated.clone());
@@ -193,7 +235,10 @@ impl Role {
                     Ok(()) = anew.changed() => tracing::info!(role = name, "starts anew with new certificates"),
                 }
             };
-            if let Err(error) = (self.run)(Box::pin(changed)).await {
+            board.set(name, true);
+            let ended = (self.run)(Box::pin(changed)).await;
+            board.set(name, false);
+            if let Err(error) = ended {
                 tracing::error!(role = name, %error, "failed and starts anew");
                 tokio::select! {
                     _ = stop.wait_for(|stop| *stop) => {}

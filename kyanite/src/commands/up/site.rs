@@ -4,6 +4,7 @@
 //! same addresses. The API server listens in it on the gateway's address, beside its own port on the host.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::apiserver::Nearby;
@@ -50,11 +51,6 @@ impl Site {
         self.network.gateway()
     }
 
-    /// The address of the machine with this number: Azure keeps the first four of a subnet.
-    pub(super) fn address(&self, number: usize) -> Option<Ipv4Addr> {
-        self.network.subnet.hosts().nth(3 + number)
-    }
-
     /// Listens inside the network.
     pub(super) fn listen(&self, port: u16) -> Result<TcpListener> {
         let address = SocketAddr::from((self.gateway(), port));
@@ -76,15 +72,40 @@ impl Site {
         Ok(self.network.route(pods, node)?)
     }
 
-    /// Starts a machine, unless it runs.
-    pub(super) fn boot(&self, spec: &Spec) -> Result<()> {
+    /// Does something with sockets inside the network: a socket belongs to the network it was made in.
+    pub(super) async fn inside<T: Send>(&self, work: impl Future<Output = T> + Send) -> Result<T> {
+        let runtime = tokio::runtime::Handle::current();
+        let enter = || self.network.inside(|| runtime.block_on(work));
+        Ok(tokio::task::block_in_place(enter)?)
+    }
+
+    /// Starts a machine again, whatever it does now.
+    pub(super) fn restart(&self, spec: &Spec) -> Result<()> {
+        self.driver.power_off(&spec.name, PowerOff::Button(GRACE))?;
+        self.boot(spec).map(drop)
+    }
+
+    /// Starts a machine, unless it runs; says whether it did.
+    pub(super) fn boot(&self, spec: &Spec) -> Result<bool> {
         match self.driver.state(&spec.name) {
-            Ok(State::Running) => return Ok(()),
+            Ok(State::Running) => return Ok(false),
             // Its supervisor was killed, and with it whoever would let it reboot.
             Ok(State::Orphaned) => self.driver.power_off(&spec.name, PowerOff::Plug)?,
             _ => {}
         }
-        Ok(self.driver.boot(spec)?)
+        self.driver.boot(spec)?;
+        Ok(true)
+    }
+
+    /// The names of all machines there are.
+    pub(super) fn machines(&self) -> Result<Vec<String>> {
+        let all = self.driver.list()?.into_iter();
+        Ok(all.map(|machine| machine.name).collect())
+    }
+
+    /// Forgets a machine with its disk.
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        Ok(self.driver.remove(name)?)
     }
 }
 
@@ -117,10 +138,14 @@ pub(super) fn check(dir: &DataDir) -> Result<()> {
 
 /// Shuts down every machine of a data directory and takes its networks away; their disks stay.
 pub(crate) fn shut_down(dir: &DataDir) -> Result<usize> {
-    if !machines_directory(dir).exists() {
-        return Ok(0);
+    let mut count = 0;
+    for (_, driver) in drivers(dir)? {
+        count += shut_down_all(&driver)?;
     }
-    let driver = driver(dir)?;
+    Ok(count)
+}
+
+fn shut_down_all(driver: &Namespaces) -> Result<usize> {
     let mut running = driver.list()?;
     running.retain(|machine| machine.state != State::Off);
     let stopped = std::thread::scope(|scope| {
@@ -144,15 +169,30 @@ pub(crate) fn shut_down(dir: &DataDir) -> Result<usize> {
 
 /// Forgets every machine of a data directory with its disk.
 pub(crate) fn remove_all(dir: &DataDir) -> Result<()> {
-    if !machines_directory(dir).exists() {
-        return Ok(());
+    for (_, driver) in drivers(dir)? {
+        for machine in driver.list()? {
+            driver.remove(&machine.name)?;
+        }
+        driver.sweep()?;
+        driver.close_networks()?;
     }
-    let driver = driver(dir)?;
-    for machine in driver.list()? {
-        driver.remove(&machine.name)?;
-    }
-    driver.sweep()?;
-    Ok(driver.close_networks()?)
+    Ok(())
+}
+
+/// Whoever has machines in a data directory, and where: the cluster, and each virtual network of the cloud.
+pub(crate) fn drivers(dir: &DataDir) -> Result<Vec<(PathBuf, Namespaces)>> {
+    let networks = std::fs::read_dir(dir.path().join("vms"));
+    let networks = networks.into_iter().flatten().flatten();
+    let all = networks
+        .map(|entry| entry.path())
+        .chain([machines_directory(dir)]);
+    let there = all.filter(|directory| directory.exists());
+    there
+        .map(|directory| {
+            let driver = Namespaces::new(&directory, Launcher::this_program(&[LAUNCHER]))?;
+            Ok((directory, driver))
+        })
+        .collect()
 }
 
 fn driver(dir: &DataDir) -> Result<Namespaces> {

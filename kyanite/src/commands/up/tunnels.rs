@@ -13,8 +13,9 @@ use ::apiserver::settings::Callers;
 use konnectivity::server::{
     AgentsFrom, FrontEnd, Mode, Reviewer, Server, ServerConfig, TokenSettings,
 };
-use konnectivity::{Listen, Policy, ServerFiles, Strategy};
+use konnectivity::{Listen, Strategy};
 use serde_json::{Value, json};
+use wire::tls::{Policy, ServerFiles};
 
 use crate::exit::Result;
 use crate::pki::Pki;

@@ -153,9 +153,21 @@ impl Server {
         kibibytes * 1024
     }
 
+    // It answers, and pods can be made: their service account is there.
     fn wait_until_ready(&mut self) {
+        let has_controllers = !self.options.flags.contains(&"--controllers=");
+        let account = "/api/v1/namespaces/default/serviceaccounts/default";
+        let paths = ["/readyz"]
+            .into_iter()
+            .chain(has_controllers.then_some(account));
+        for path in paths {
+            self.wait_until_found(path);
+        }
+    }
+
+    fn wait_until_found(&mut self, path: &str) {
         let ask = || {
-            Request::get("/readyz")
+            Request::get(path)
                 .body(Vec::new())
                 .expect("a legal request")
         };
@@ -278,7 +290,7 @@ pub(crate) async fn exchange(
     let response: Response<Body> = client
         .send(request.map(Body::from))
         .await
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| format!("{error}: {error:?}"))?;
     let status = response.status().as_u16();
     let body = response
         .into_body()

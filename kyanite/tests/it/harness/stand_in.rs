@@ -25,9 +25,9 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    /// Plays a kubelet with the server certificate of `pki`, for clients of this CA (PEM).
-    pub(crate) fn kubelet(listener: TcpListener, pki: &Pki, clients: &[u8]) -> StandIn {
-        let tls = TlsAcceptor::from(Arc::new(tls(pki, clients)));
+    /// Plays a kubelet with a certificate of `pki`, for clients of this CA (PEM).
+    pub(crate) fn kubelet(listener: TcpListener, pki: &Pki, own: &str, clients: &[u8]) -> StandIn {
+        let tls = TlsAcceptor::from(Arc::new(tls(pki, own, clients)));
         StandIn::serve(listener, Some(tls))
     }
 
@@ -65,15 +65,16 @@ impl Drop for StandIn {
     }
 }
 
-fn tls(pki: &Pki, clients: &[u8]) -> ServerConfig {
+fn tls(pki: &Pki, own: &str, clients: &[u8]) -> ServerConfig {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(clients).expect("a certificate");
     roots.add(authority).expect("a CA");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
-    let chain = CertificateDer::pem_file_iter(pki.path("server.crt")).expect("the file is there");
+    let file = |ending: &str| pki.path(&format!("{own}.{ending}"));
+    let chain = CertificateDer::pem_file_iter(file("crt")).expect("the file is there");
     let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
-    let key = PrivateKeyDer::from_pem_file(pki.path("server.key")).expect("a private key");
+    let key = PrivateKeyDer::from_pem_file(file("key")).expect("a private key");
     ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("aws-lc knows TLS 1.2 and 1.3")

@@ -1,33 +1,17 @@
 //! `kyanite apiserver` with upstream's flags, with certificates the test makes itself.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use ::harness::Authority;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{CertificateParams, Issuer, KeyPair};
 use tokio::net::TcpStream;
 
 use super::server::{KYANITE, client_of, exchange};
-use super::{eventually_async, find_program, skip};
-
-/// A process that ends with the test.
-pub(crate) struct Process(Child);
-
-impl Process {
-    pub(crate) fn new(child: Child) -> Process {
-        Process(child)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use super::{Process, eventually_async, find_program, free_port, skip};
 
 /// One etcd that can be stopped and started again on its data.
 pub(crate) struct Etcd {
@@ -63,7 +47,8 @@ impl Etcd {
 
     pub(crate) async fn start_again(&mut self) {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args([
                 "--listen-client-urls",
                 &url(self.port),
@@ -74,9 +59,8 @@ impl Etcd {
             .arg(self.dir.path().join("data"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        self.process = Some(Process(child.expect("etcd can be started")));
+            .stderr(Stdio::null());
+        self.process = Some(Process::spawn(&mut command));
         wait_for_port(self.port).await;
     }
 }
@@ -91,20 +75,25 @@ impl Pki {
         let pki = Self {
             dir: tempfile::tempdir().expect("a temporary directory can be made"),
         };
-        let mut authority = params("test authority", None);
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority =
-            CertifiedIssuer::self_signed(authority, new_key()).expect("an authority signs itself");
+        let authority = Authority::new("test authority");
         pki.write("ca.crt", &authority.pem());
-        for (name, organisation) in [("server", None), ("admin", Some("system:masters"))] {
-            let key = new_key();
-            let certificate = params(name, organisation)
-                .signed_by(&key, &authority)
-                .expect("the authority signs");
-            pki.write(&format!("{name}.crt"), &certificate.pem());
-            pki.write(&format!("{name}.key"), &key.serialize_pem());
+        for (name, groups) in [("server", &[][..]), ("admin", &["system:masters"])] {
+            let identity = authority.issue(name, groups, &[]);
+            identity.write(pki.dir.path(), name);
         }
         pki
+    }
+
+    /// Adds `kubelet.crt` and its key: for this address, and of the cluster whose keys are in a directory.
+    pub(crate) fn add_kubelet(&self, cluster: &Path, address: &str) {
+        let read = |name: &str| std::fs::read_to_string(cluster.join(name)).expect("a PEM file");
+        let key = KeyPair::from_pem(&read("ca.key")).expect("the key of the CA");
+        let authority = Issuer::from_ca_cert_pem(&read("ca.crt"), key).expect("a CA");
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = CertificateParams::new([address.to_owned()]).expect("an address");
+        let certificate = certificate.signed_by(&key, &authority).expect("it signs");
+        self.write("kubelet.crt", &certificate.pem());
+        self.write("kubelet.key", &key.serialize_pem());
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -139,24 +128,6 @@ impl Pki {
         );
         Kubeconfig::from_yaml(&text).expect("a whole kubeconfig")
     }
-}
-
-fn new_key() -> KeyPair {
-    KeyPair::generate().expect("a key can be made")
-}
-
-fn params(common_name: &str, organisation: Option<&str>) -> CertificateParams {
-    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let mut params = CertificateParams::new(names).expect("legal names");
-    params
-        .distinguished_name
-        .push(DnType::CommonName, common_name);
-    if let Some(organisation) = organisation {
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, organisation);
-    }
-    params
 }
 
 /// A `kyanite apiserver` and a client for it.
@@ -229,7 +200,8 @@ fn flag(name: &str, path: &Path) -> String {
 }
 
 fn launch(pki: &Pki, port: u16, flags: &[String]) -> Process {
-    let child = Command::new(KYANITE)
+    let mut command = Command::new(KYANITE);
+    command
         .arg("apiserver")
         .arg(format!("--secure-port={port}"))
         .args([
@@ -241,18 +213,8 @@ fn launch(pki: &Pki, port: u16, flags: &[String]) -> Process {
         .arg(flag("client-ca-file", &pki.path("ca.crt")))
         .args(flags)
         .env("HOME", pki.dir.path())
-        .stdin(Stdio::null())
-        .spawn();
-    Process(child.expect("the built binary can be started"))
-}
-
-/// A port that was free a moment ago; upstream's flags cannot say "any".
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener
-        .local_addr()
-        .expect("a bound listener has an address")
-        .port()
+        .stdin(Stdio::null());
+    Process::spawn(&mut command)
 }
 
 async fn wait_for_port(port: u16) {

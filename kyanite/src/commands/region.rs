@@ -1,0 +1,141 @@
+//! What stands behind the cloud's resources on this machine: managed clusters are processes of this program with nodes
+//! of their own, virtual machines are machines.
+//!
+//! ```text
+//! <data directory>/clusters/<name>-<digits>/   a managed cluster: a data directory like any other
+//! <data directory>/vms/<network>/              a virtual network and the machines on it
+//! ```
+
+mod clusters;
+mod imds;
+mod vms;
+
+use std::sync::Arc;
+
+use ::cloud::{ClusterAccess, Done, Metadata, Order, Region, Trouble};
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use self::imds::Imds;
+use self::vms::{Place, Vms};
+use crate::datadir::DataDir;
+use crate::exit::{Failure, Result};
+use crate::pki::{Authority, Pki};
+
+/// The tag of a cluster whose nodes are on paper.
+pub(super) const HOLLOW: &str = "kyanite-hollow";
+
+const CLUSTER: &str = "Microsoft.ContainerService/managedClusters";
+const MACHINE: &str = "Microsoft.Compute/virtualMachines";
+const SET: &str = "Microsoft.Compute/virtualMachineScaleSets";
+const INSTANCE: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines";
+
+/// The region of a data directory.
+#[derive(Debug)]
+pub(super) struct Ground {
+    dir: DataDir,
+    vms: Vms,
+    imds: Arc<Imds>,
+}
+
+impl Ground {
+    pub(super) fn new(dir: &DataDir) -> Result<Ground> {
+        let imds = Arc::new(Imds::default());
+        Ok(Ground {
+            vms: Vms::new(&dir.path().join("vms"), Arc::clone(&imds)),
+            dir: dir.clone(),
+            imds,
+        })
+    }
+
+    /// The cloud is open: machines may ask who they are.
+    pub(super) fn opened(&self, metadata: Metadata) {
+        self.imds.open(metadata);
+    }
+
+    /// The cloud has ended.
+    pub(super) fn closed(&self) {
+        self.imds.close();
+    }
+
+    /// Something done to machines of a scale set: they are nodes of a cluster.
+    async fn instances(&self, order: &Order) -> Result<Done, Trouble> {
+        let ::cloud::Task::Act { word, input } = &order.task else {
+            return Ok(Done::default());
+        };
+        let chosen: Vec<&str> = input["instanceIds"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|id| id.as_str())
+            .collect();
+        let is_chosen =
+            |id: &str| chosen.is_empty() || chosen.contains(&"*") || chosen.contains(&last(id));
+        let mut done = Done::default();
+        for node in order.nodes.iter().filter(|node| is_chosen(&node.id)) {
+            if let Some(driver) = clusters::driver_of(&self.dir, &node.name) {
+                done = vms::act(Place::of(driver, &node.name), word, input).await?;
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[async_trait]
+impl Region for Ground {
+    fn has(&self, kind: &str) -> bool {
+        [CLUSTER, MACHINE, SET, INSTANCE].contains(&kind)
+    }
+
+    async fn clear(&self, known: &[Order]) {
+        let of = |kind: &str| {
+            known
+                .iter()
+                .filter(|order| order.kind == kind)
+                .collect::<Vec<_>>()
+        };
+        clusters::clear(&self.dir, &of(CLUSTER)).await;
+        self.vms.clear(&of(MACHINE)).await;
+    }
+
+    async fn carry_out(&self, order: Order) -> Result<Done, Trouble> {
+        match order.kind {
+            CLUSTER => clusters::carry_out(&self.dir, &self.imds, &order).await,
+            MACHINE => self.vms.carry_out(&order).await,
+            _ => self.instances(&order).await,
+        }
+    }
+}
+
+/// The last part of a resource id.
+fn last(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or_default()
+}
+
+/// How clients reach a data directory's cluster, as its admin.
+pub(super) fn access(dir: &DataDir, server: &str) -> Result<ClusterAccess> {
+    let pki = Pki::at(dir.pki(), std::time::SystemTime::now());
+    let read = |path: std::path::PathBuf| {
+        let bytes = std::fs::read(&path).map_err(|e| Failure::file("read", &path, &e))?;
+        Ok::<_, Failure>(STANDARD.encode(bytes))
+    };
+    let admin = pki.leaf("admin");
+    Ok(ClusterAccess {
+        server: server.to_owned(),
+        authority: read(pki.authority(Authority::Cluster).cert)?,
+        certificate: read(admin.cert)?,
+        key: read(admin.key)?,
+    })
+}
+
+/// A failure of ours in ARM's words.
+fn trouble(code: &str) -> impl Fn(Failure) -> Trouble {
+    move |failure| {
+        let hint = failure
+            .hint
+            .map(|hint| format!(" ({hint})"))
+            .unwrap_or_default();
+        Trouble::new(code, format!("{}{hint}", failure.message))
+    }
+}
