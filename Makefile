@@ -16,7 +16,7 @@ help: ## list these commands
 
 up: ## build Kyanite and start a cluster; kubectl then works with the context `kyanite` (NODES=3 for three nodes)
 	$(SETUP)
-	echo "building (the first time takes about a quarter of an hour on two cores)"
+	echo "building (the first time takes about 25 minutes on two cores)"
 	scripts/release $(PROGRAMS)
 	$(KYANITE) up $(if $(NODES),--nodes $(NODES))
 

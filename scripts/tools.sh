@@ -8,6 +8,9 @@ AZURE_VENV="$KYANITE_CACHE/azure"
 UPSTREAM="$KYANITE_CACHE/upstream"
 # containerd, runc and a static busybox, for the swap and the machines that run a container.
 CONTAINERD_BIN="${CONTAINERD_BIN:-$KYANITE_CACHE/containerd}"
+# Clients in other languages, as scripts/setup builds them from proof/interop/clients.
+# shellcheck disable=SC2034
+INTEROP_CLIENTS="$KYANITE_CACHE/clients"
 # Upstream's own programs, as scripts/upstream builds them.
 UPSTREAM_BIN="${UPSTREAM_BIN:-$UPSTREAM/bin}"
 
