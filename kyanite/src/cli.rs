@@ -346,6 +346,10 @@ pub(crate) struct SecurePort {
     /// Where a self-signed certificate is kept
     #[arg(long, value_name = "DIR")]
     pub(crate) cert_dir: Option<PathBuf>,
+    /// Authority of clients that show a certificate, PEM [default: what the API server says in
+    /// kube-system/extension-apiserver-authentication]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
     /// How the API server is asked who shows a token [default: that of --kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) authentication_kubeconfig: Option<PathBuf>,

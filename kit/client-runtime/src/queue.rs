@@ -101,12 +101,16 @@ impl<K: Key> Queue<K> {
 
     /// Gives a key back that [`Queue::next`] gave out.
     pub fn end(&self, key: &K, end: End) {
+        let now = Instant::now();
         let mut schedule = self.schedule();
-        let worked = schedule.end(key, end, Instant::now());
+        let began = schedule.end(key, end, now);
         self.count(&mut schedule);
         drop(schedule);
-        if let Some(meter) = self.meter.get() {
-            meter.worked.observe(worked.as_secs_f64());
+        if let (Some(meter), Some(began)) = (self.meter.get(), began) {
+            meter
+                .worked
+                .observe(now.duration_since(began).as_secs_f64());
+            meter.at_work.ends(began);
             if end != End::Done {
                 meter.retries.inc();
             }
@@ -121,6 +125,7 @@ impl<K: Key> Queue<K> {
         self.count(&mut schedule);
         if let (Next::Key(_), Some(meter)) = (&next, self.meter.get()) {
             meter.waited.observe(schedule.waited.as_secs_f64());
+            meter.at_work.begins(now);
         }
         next
     }
@@ -220,9 +225,9 @@ impl<K: Key> Schedule<K> {
         }
     }
 
-    /// Gives how long it was worked on.
-    fn end(&mut self, key: &K, end: End, now: Instant) -> Duration {
-        let since = self.working.remove(key);
+    /// Gives when work on it began.
+    fn end(&mut self, key: &K, end: End, now: Instant) -> Option<Instant> {
+        let began = self.working.remove(key);
         match end {
             End::Done => {
                 self.failures.remove(key);
@@ -241,7 +246,7 @@ impl<K: Key> Schedule<K> {
         if self.wanted.contains_key(key) {
             self.ready.push_back(key.clone());
         }
-        since.map_or(Duration::ZERO, |since| now.duration_since(since))
+        began
     }
 }
 

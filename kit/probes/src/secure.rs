@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use wire::tls::Reloading;
 
 /// How long a handshake and a request's head may take.
@@ -22,6 +23,10 @@ const AT_ONCE: usize = 64;
 
 /// An answer.
 pub type Page = Response<Full<Bytes>>;
+
+/// What a client's certificate says, its own first; nothing where it shows none. Part of a request's extensions.
+#[derive(Debug, Clone)]
+pub struct Shown(pub Arc<[CertificateDer<'static>]>);
 
 /// Answers the head of a request.
 pub type Handler = Arc<dyn Fn(Parts) -> BoxFuture<'static, Page> + Send + Sync>;
@@ -50,7 +55,16 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, handler: Handler) 
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else {
         return;
     };
-    let answer = service_fn(move |request: http::Request<Incoming>| {
+    let shown = Shown(
+        stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .unwrap_or_default()
+            .into(),
+    );
+    let answer = service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(shown.clone());
         let answer = handler(request.into_parts().0);
         async move { Ok::<_, Infallible>(answer.await) }
     });

@@ -11,6 +11,8 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::any_holder::AnyHolder;
+
 /// What a server shows, and whom it lets in.
 #[derive(Debug, Clone)]
 pub struct ServerFiles {
@@ -18,10 +20,30 @@ pub struct ServerFiles {
     pub cert: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
-    /// Clients must show a certificate of this authority.
-    pub client_ca: Option<PathBuf>,
+    /// What is asked of clients.
+    pub clients: Clients,
     /// The oldest protocol and the suites for it.
     pub policy: Policy,
+}
+
+/// What a server asks of its clients.
+#[derive(Debug, Clone)]
+pub enum Clients {
+    /// Nothing.
+    Anybody,
+    /// A certificate of this authority.
+    Of(PathBuf),
+    /// A certificate, if they have one, which is judged later.
+    AnyHolder,
+}
+
+impl Clients {
+    fn file(&self) -> Option<&PathBuf> {
+        match self {
+            Clients::Of(ca) => Some(ca),
+            Clients::Anybody | Clients::AnyHolder => None,
+        }
+    }
 }
 
 /// Which versions and suites are allowed.
@@ -155,9 +177,13 @@ impl ServerFiles {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(|e| unfit(&self.cert, e))?;
-        let builder = match &self.client_ca {
-            None => builder.with_no_client_auth(),
-            Some(ca) => {
+        let builder = match &self.clients {
+            Clients::Anybody => builder.with_no_client_auth(),
+            Clients::AnyHolder => {
+                let holder = AnyHolder::new(Vec::new(), &provider);
+                builder.with_client_cert_verifier(Arc::new(holder))
+            }
+            Clients::Of(ca) => {
                 let roots = Arc::new(roots(ca)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
                     .build()
@@ -176,7 +202,9 @@ impl ServerFiles {
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.cert, &self.key].into_iter().chain(&self.client_ca)
+        [&self.cert, &self.key]
+            .into_iter()
+            .chain(self.clients.file())
     }
 }
 

@@ -1,30 +1,34 @@
 //! What a role that runs alone tells about itself at its secure port: health, metrics and the like, as upstream's.
 //!
-//! Health is for everybody. The rest is for whom the API server says so: it is asked who a bearer token is
-//! (TokenReview), and whether they may see the page (SubjectAccessReview). Roles in `kyanite up` have no port of
+//! Health is for everybody. The rest is for whom the API server says so: a certificate or a bearer token (TokenReview)
+//! tells who asks, and it is asked whether they may see the page (SubjectAccessReview). Roles in `kyanite up` have no port of
 //! their own: what they count is on the API server's page.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use access::User;
+use access::certificates::Authorities;
 use client_runtime::Connection;
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use probes::process::Process;
-use probes::secure::{self, Page};
+use probes::secure::{self, Page, Shown};
 use probes::{METRICS, TEXT, text_response, zpages};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use wire::tls::{Policy, Reloading, ServerFiles};
+use wire::tls::{Clients, Policy, Reloading, ServerFiles};
 
 use super::serve;
 use crate::cli::SecurePort;
@@ -67,6 +71,7 @@ impl OwnPages {
             registry,
             process,
             client,
+            client_ca: flags.client_ca_file.clone(),
         });
         let handler: secure::Handler = Arc::new(move |request| {
             let pages = Arc::clone(&pages);
@@ -99,7 +104,7 @@ fn tls(flags: &SecurePort) -> Result<Arc<Reloading>> {
     let files = ServerFiles {
         cert: pair.0,
         key: pair.1,
-        client_ca: None,
+        clients: Clients::AnyHolder,
         policy: Policy::default(),
     };
     let tls = Reloading::new(files, b"http/1.1");
@@ -123,6 +128,7 @@ struct Pages {
     registry: Registry,
     process: Process,
     client: Client,
+    client_ca: Option<PathBuf>,
 }
 
 impl Pages {
@@ -178,12 +184,15 @@ impl Pages {
                 "Internal Server Error".to_owned(),
             )
         };
-        let user = match bearer(request) {
-            None => anonymous(),
-            Some(token) => {
+        let nobody = || (StatusCode::UNAUTHORIZED, "Unauthorized".to_owned());
+        let shown = request.extensions.get::<Shown>();
+        let user = match (shown.filter(|shown| !shown.0.is_empty()), bearer(request)) {
+            (Some(shown), _) => self.holder(shown).await.ok_or_else(nobody)?,
+            (None, Some(token)) => {
                 let found = self.who(token).await.map_err(unanswered)?;
-                found.ok_or((StatusCode::UNAUTHORIZED, "Unauthorized".to_owned()))?
+                found.ok_or_else(nobody)?
             }
+            (None, None) => anonymous(),
         };
         let path = request.uri.path();
         let review = review(&user, request.method.as_str(), path);
@@ -197,6 +206,37 @@ impl Pages {
             true => Ok(()),
             false => Err((StatusCode::FORBIDDEN, forbidden(&user, request, path))),
         }
+    }
+
+    /// Who a certificate names, if an authority that counts has signed it.
+    async fn holder(&self, shown: &Shown) -> Option<UserInfo> {
+        let authorities = self
+            .authorities()
+            .await
+            .inspect_err(|why| tracing::warn!(why, "client certificates cannot be judged"));
+        let user = authorities.ok()?.authenticate(&shown.0, Timestamp::now())?;
+        user.inspect_err(|why| tracing::warn!(%why, "a certificate was refused"))
+            .ok()
+            .map(named)
+    }
+
+    // Read for every request, so that they may change; nobody asks often.
+    async fn authorities(&self) -> std::result::Result<Authorities, String> {
+        let bundle = match &self.client_ca {
+            Some(file) => {
+                std::fs::read(file).map_err(|why| format!("{}: {why}", file.display()))?
+            }
+            None => {
+                let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
+                let map = api.get("extension-apiserver-authentication").await;
+                let data = map.map_err(|why| why.to_string())?.data.unwrap_or_default();
+                let bundle = data
+                    .get("client-ca-file")
+                    .ok_or("the API server names no authority")?;
+                bundle.clone().into_bytes()
+            }
+        };
+        Authorities::from_pem(&bundle).map_err(|why| why.to_string())
     }
 
     async fn who(&self, token: &str) -> std::result::Result<Option<UserInfo>, kube::Error> {
@@ -218,6 +258,20 @@ fn bearer(request: &Parts) -> Option<&str> {
     let header = request.headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+// As upstream, whoever has proved who they are is in this group.
+fn named(user: User) -> UserInfo {
+    let groups = user
+        .groups
+        .into_iter()
+        .chain(["system:authenticated".to_owned()]);
+    UserInfo {
+        username: Some(user.name),
+        uid: Some(user.uid).filter(|uid| !uid.is_empty()),
+        groups: Some(groups.collect()),
+        extra: Some(user.extra),
+    }
 }
 
 fn anonymous() -> UserInfo {

@@ -1,8 +1,9 @@
 //! What roles that run alone tell about themselves, and to whom.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use ::harness::Authority;
 use serde_json::json;
 
 use crate::harness::{
@@ -34,6 +35,12 @@ fn health_is_for_everybody_and_metrics_for_whom_the_api_server_says_so() {
         flags: vec!["--controllers=", "--scheduler=false"],
     });
     let token = token_of_a_monitor(&server);
+    let path = |path: PathBuf| path.display().to_string();
+    let pki = server.home().join("data/pki");
+    let admin = (path(pki.join("admin.crt")), path(pki.join("admin.key")));
+    let stranger = Authority::new("nobody's").issue("kubernetes-admin", &["system:masters"], &[]);
+    let (cert, key) = stranger.write(server.home(), "stranger");
+    let stranger = (path(cert), path(key));
     for (role, file, component, metric) in ROLES {
         let port = free_port();
         let mut command = Command::new(KYANITE);
@@ -46,7 +53,11 @@ fn health_is_for_everybody_and_metrics_for_whom_the_api_server_says_so() {
             .stdin(Stdio::null())
             .stderr(Stdio::null());
         let _running = Process::spawn(&mut command);
-        let get = |path: &str, token: Option<&str>| page(&curl, port, path, token);
+        let get = |path: &str, token: Option<&str>| {
+            let header = token.map(|token| format!("Authorization: Bearer {token}"));
+            let with = header.iter().flat_map(|header| ["-H", header]).collect();
+            page(&curl, port, path, with)
+        };
         eventually("the port is open", || match get("/healthz", None) {
             (200, text) if text == "ok" => Ok(()),
             other => Err(format!("{other:?}")),
@@ -68,6 +79,10 @@ fn health_is_for_everybody_and_metrics_for_whom_the_api_server_says_so() {
             (200, true),
             "{status}"
         );
+        for ((cert, key), expected) in [(&admin, 200), (&stranger, 401)] {
+            let with = vec!["--cert", cert.as_str(), "--key", key.as_str()];
+            assert_eq!(page(&curl, port, "/metrics", with).0, expected, "{cert}");
+        }
     }
 }
 
@@ -93,12 +108,9 @@ fn token_of_a_monitor(server: &Server) -> String {
 }
 
 /// A page's code and text.
-fn page(curl: &Path, port: u16, path: &str, token: Option<&str>) -> (u16, String) {
+fn page(curl: &Path, port: u16, path: &str, with: Vec<&str>) -> (u16, String) {
     let mut command = Command::new(curl);
-    command.args(["-sk", "-w", "\n%{http_code}"]);
-    if let Some(token) = token {
-        command.args(["-H", &format!("Authorization: Bearer {token}")]);
-    }
+    command.args(["-sk", "-w", "\n%{http_code}"]).args(with);
     let said = Finished::run(command.arg(format!("https://127.0.0.1:{port}{path}")), "");
     let (text, code) = said.stdout.rsplit_once('\n').unwrap_or_default();
     (code.parse().unwrap_or(0), text.to_owned())

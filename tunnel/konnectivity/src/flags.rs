@@ -5,7 +5,7 @@ mod args;
 use std::path::Path;
 use std::sync::Arc;
 
-use wire::tls::{ClientFiles, Policy, ServerFiles, knows_suite};
+use wire::tls::{ClientFiles, Clients, Policy, ServerFiles, knows_suite};
 
 use crate::agent::{AgentConfig, CountSource, LeaseCounting, Proxies};
 use crate::kubernetes::{self, KubeError};
@@ -50,7 +50,10 @@ impl ServerFlags {
         let agent_tls = ServerFiles {
             cert: flags.cluster_cert.clone(),
             key: flags.cluster_key.clone(),
-            client_ca: flags.cluster_ca_cert.clone(),
+            clients: flags
+                .cluster_ca_cert
+                .clone()
+                .map_or(Clients::Anybody, Clients::Of),
             policy: policy(&flags)?,
         };
         let tokens = tokens(&flags)?;
@@ -135,7 +138,7 @@ fn front_end(flags: &ServerFlags) -> Result<FrontEnd> {
                 tls: ServerFiles {
                     cert: cert.clone(),
                     key: key.clone(),
-                    client_ca: Some(ca.clone()),
+                    clients: Clients::Of(ca.clone()),
                     policy: policy(flags)?,
                 },
             })

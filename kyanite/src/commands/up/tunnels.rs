@@ -15,7 +15,7 @@ use konnectivity::server::{
 };
 use konnectivity::{Listen, Strategy};
 use serde_json::{Value, json};
-use wire::tls::{Policy, ServerFiles};
+use wire::tls::{Clients, Policy, ServerFiles};
 
 use crate::exit::Result;
 use crate::pki::Pki;
@@ -63,7 +63,7 @@ pub(super) async fn open(place: Place, pki: &Pki, reviewer: Arc<dyn Reviewer>) -
         agent_tls: ServerFiles {
             cert: certificate.cert,
             key: certificate.key,
-            client_ca: None,
+            clients: Clients::Anybody,
             policy: Policy::default(),
         },
         health: None,

@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use wire::tls::{ClientFiles, Policy, ServerFiles};
+use wire::tls::{ClientFiles, Clients, Policy, ServerFiles};
 
 /// What the certificates are for, beside loopback.
 pub(crate) const NAMES: &[&str] = &["konnectivity.test"];
@@ -91,7 +91,7 @@ fn files(pki: &Pki) -> ServerFiles {
     ServerFiles {
         cert: pki.cert.clone(),
         key: pki.key.clone(),
-        client_ca: Some(pki.ca.clone()),
+        clients: Clients::Of(pki.ca.clone()),
         policy: Policy::default(),
     }
 }
