@@ -10,7 +10,6 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::kubectl::Kubectl;
-use crate::outcome::Missing;
 use crate::pki::Pki;
 use crate::process::Process;
 use crate::programs::Programs;
@@ -34,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) manager: Option<Whose>,
     /// Binds pods to nodes.
     pub(crate) scheduler: Option<Whose>,
+    /// Makes this machine a node, where a scenario needs one.
+    pub(crate) kubelet: Whose,
     /// Carries what the API server has to say to nodes: a konnectivity server and its agent.
     pub(crate) tunnel: Option<Whose>,
 }
@@ -46,6 +47,7 @@ impl Plan {
             store: whose,
             manager: None,
             scheduler: None,
+            kubelet: Whose::Theirs,
             tunnel: None,
         }
     }
@@ -58,6 +60,7 @@ pub(crate) struct Cluster<'a> {
     api_server: Option<Process>,
     tunnel: Option<Tunnel>,
     etcd: Option<Process>,
+    kubelet: Whose,
     /// As administrator.
     pub(crate) kubectl: Kubectl,
     pub(crate) programs: &'a Programs,
@@ -98,6 +101,7 @@ impl<'a> Cluster<'a> {
             api_server: None,
             tunnel: None,
             etcd: None,
+            kubelet: plan.kubelet,
             kubectl,
             programs,
             pki,
@@ -209,17 +213,19 @@ impl<'a> Cluster<'a> {
 
     fn start_manager(&self, whose: Whose) -> Result<Process> {
         let mut command = self.role(whose, "controller-manager", "kube-controller-manager")?;
-        command.args(commands::manager(self, whose)?);
+        command.args(commands::manager(self)?);
         Process::start("controller-manager", self.dir, &mut command)
     }
 
     fn start_scheduler(&self, whose: Whose) -> Result<Process> {
-        if whose == Whose::Ours {
-            return Err(Missing("Kyanite has no scheduler yet".into()).into());
-        }
-        let mut command = Command::new(self.programs.upstream("kube-scheduler")?);
+        let mut command = self.role(whose, "scheduler", "kube-scheduler")?;
         command.args(commands::scheduler(self)?);
         Process::start("scheduler", self.dir, &mut command)
+    }
+
+    /// The kubelet of the plan, with nothing said to it yet.
+    pub(crate) fn kubelet(&self) -> Result<Command> {
+        self.role(self.kubelet, "kubelet", "kubelet")
     }
 
     // Our programs are one, with the role as its first word.

@@ -9,7 +9,7 @@ use crate::interruption::INTERRUPTION;
 use crate::outcome::{Missing, Outcome};
 use crate::programs::Programs;
 use crate::scenarios::{
-    changing_hands, clients, controllers, helm, kubectl, kubelet, store, workloads,
+    changing_hands, clients, controllers, helm, kubectl, kubelet as nodes, store, workloads,
 };
 
 /// Whose program is on the left of the contract, and whose on its right.
@@ -96,15 +96,15 @@ pub(crate) const ROWS: [Row; 12] = [
     Row {
         contract: "API server ← kubelet, joining",
         about: "a kubelet that has only a bootstrap token gets its certificate (our controllers or theirs sign it)",
-        plan: their_kubelet,
-        scenario: |cluster, _| kubelet::joins(cluster),
+        plan: kubelet,
+        scenario: |cluster, _| nodes::joins(cluster),
     },
     Row {
         contract: "API server ← kubelet, running a pod",
         about: "the same kubelet registers its node and runs a pod to its end; a second pod is looked into: logs, exec (with input, \
                 errors and exit codes) and port-forward, over WebSockets and over SPDY; the kubelet through nodes/proxy",
-        plan: their_kubelet,
-        scenario: |cluster, _| kubelet::runs_a_pod(cluster),
+        plan: kubelet,
+        scenario: |cluster, _| nodes::runs_a_pod(cluster),
     },
     Row {
         contract: "API server → konnectivity",
@@ -117,7 +117,7 @@ pub(crate) const ROWS: [Row; 12] = [
                 ..Plan::server(server)
             }))
         },
-        scenario: |cluster, _| kubelet::is_reached_by_tunnel(cluster),
+        scenario: |cluster, _| nodes::is_reached_by_tunnel(cluster),
     },
     Row {
         contract: "store ← API server",
@@ -153,11 +153,6 @@ fn their_client((server, client): Sides) -> Result<Option<Plan>> {
 }
 
 fn manager_and_scheduler((server, clients): Sides) -> Result<Option<Plan>> {
-    if clients == Whose::Ours {
-        return Err(
-            Missing("Kyanite has no workload controllers and no scheduler yet".into()).into(),
-        );
-    }
     let (manager, scheduler) = (Some(clients), Some(clients));
     Ok(Some(Plan {
         manager,
@@ -166,12 +161,10 @@ fn manager_and_scheduler((server, clients): Sides) -> Result<Option<Plan>> {
     }))
 }
 
-fn their_kubelet((server, kubelet): Sides) -> Result<Option<Plan>> {
-    if kubelet == Whose::Ours {
-        return Err(Missing("Kyanite has no node agent yet".into()).into());
-    }
+fn kubelet((server, kubelet): Sides) -> Result<Option<Plan>> {
     Ok(Some(Plan {
         manager: Some(server),
+        kubelet,
         ..Plan::server(server)
     }))
 }
@@ -227,11 +220,5 @@ mod tests {
         assert!((row.plan)((Whose::Ours, Whose::Theirs)).unwrap().is_none());
         let plan = (row.plan)((Whose::Theirs, Whose::Ours)).unwrap().unwrap();
         assert_eq!((plan.store, plan.api_server), (Whose::Theirs, Whose::Ours));
-    }
-
-    #[test]
-    fn what_we_have_not_built_is_missing_and_does_not_fail() {
-        let error = manager_and_scheduler((Whose::Theirs, Whose::Ours)).unwrap_err();
-        assert!(error.is::<Missing>());
     }
 }

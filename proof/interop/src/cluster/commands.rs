@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::json;
 
-use super::{Cluster, Whose};
+use super::Cluster;
 
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
@@ -130,15 +130,16 @@ pub(super) fn tunnel_agent(cluster: &Cluster<'_>) -> Vec<String> {
     ])
 }
 
-pub(super) fn manager(cluster: &Cluster<'_>, whose: Whose) -> Result<Vec<String>> {
+pub(super) fn manager(cluster: &Cluster<'_>) -> Result<Vec<String>> {
     let pki = |name: &str| shown(cluster.pki.file(name));
     let kubeconfig = shown(
         cluster
             .pki
             .kubeconfig("controller-manager", cluster.ports.api_server)?,
     );
-    let mut all = flags([
-        ("kubeconfig", kubeconfig.clone()),
+    let mut all = serving(cluster, &kubeconfig, cluster.ports.manager);
+    all.extend(flags([
+        ("kubeconfig", kubeconfig),
         ("cluster-signing-cert-file", pki("ca.crt")),
         ("cluster-signing-key-file", pki("ca.key")),
         ("root-ca-file", pki("ca.crt")),
@@ -148,22 +149,16 @@ pub(super) fn manager(cluster: &Cluster<'_>, whose: Whose) -> Result<Vec<String>
             "controllers",
             "*,bootstrap-signer-controller,token-cleaner-controller".into(),
         ),
-    ]);
-    // Ours serves nothing of its own and has no volumes.
-    if whose == Whose::Theirs {
-        all.extend(serving(cluster, &kubeconfig, cluster.ports.manager));
-        all.extend(flags([
-            ("client-ca-file", pki("ca.crt")),
-            ("requestheader-client-ca-file", pki("front-proxy-ca.crt")),
-            (
-                "flex-volume-plugin-dir",
-                shown(cluster.dir.join("flex-volumes")),
-            ),
-            ("service-cluster-ip-range", SERVICE_ADDRESSES.into()),
-            ("cluster-cidr", "10.244.0.0/16".into()),
-            ("allocate-node-cidrs", "true".into()),
-        ]));
-    }
+        ("client-ca-file", pki("ca.crt")),
+        ("requestheader-client-ca-file", pki("front-proxy-ca.crt")),
+        (
+            "flex-volume-plugin-dir",
+            shown(cluster.dir.join("flex-volumes")),
+        ),
+        ("service-cluster-ip-range", SERVICE_ADDRESSES.into()),
+        ("cluster-cidr", "10.244.0.0/16".into()),
+        ("allocate-node-cidrs", "true".into()),
+    ]));
     Ok(all)
 }
 
@@ -178,7 +173,7 @@ pub(super) fn scheduler(cluster: &Cluster<'_>) -> Result<Vec<String>> {
     Ok(all)
 }
 
-// Upstream's components ask the API server about their own callers, too.
+// Components ask the API server about their own callers, too.
 fn serving(cluster: &Cluster<'_>, kubeconfig: &str, port: u16) -> Vec<String> {
     flags([
         ("authentication-kubeconfig", kubeconfig.to_owned()),

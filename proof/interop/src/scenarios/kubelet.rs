@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -158,7 +157,7 @@ impl Kubelet {
 
     fn start(&self, cluster: &Cluster<'_>) -> Result<Process> {
         let file = |flag: &str, path: PathBuf| format!("--{flag}={}", path.display());
-        let mut command = Command::new(cluster.programs.upstream("kubelet")?);
+        let mut command = cluster.kubelet()?;
         command.args([
             file("config", self.dir.join("config.json")),
             file(
