@@ -120,11 +120,31 @@ impl App {
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> Result<Response<Answer>, Infallible> {
-        let gzip = accepts_gzip(request.headers());
         let waits = request.headers().contains_key(EXPECT);
-        let record = Record::of(request.headers());
         let (request, rest) = RequestBody::of(request);
-        let caught = AssertUnwindSafe(self.route(request, &peer, &record))
+        let mut response = self.reply(request, &peer).await;
+        if let Some(rest) = rest
+            && !rest.is_gone(waits).await
+        {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        Ok(response.map(Answer::new))
+    }
+
+    /// The same for a caller in this process.
+    pub(crate) async fn inside(
+        self: Arc<Self>,
+        request: Request<Bytes>,
+        peer: Arc<Peer>,
+    ) -> Response<Body> {
+        self.reply(RequestBody::here(request), &peer).await
+    }
+
+    async fn reply(self: &Arc<Self>, request: Request<RequestBody>, peer: &Peer) -> Response<Body> {
+        let gzip = accepts_gzip(request.headers());
+        let record = Record::of(request.headers());
+        let caught = AssertUnwindSafe(self.route(request, peer, &record))
             .catch_unwind()
             .await;
         let mut response = caught.unwrap_or_else(|_| {
@@ -148,15 +168,10 @@ impl App {
             response.headers_mut().insert("audit-id", value);
         }
         let headers = response.headers_mut();
-        if let Some(rest) = rest
-            && !rest.is_gone(waits).await
-        {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
         headers
             .entry(CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
-        Ok(response.map(Answer::new))
+        response
     }
 
     // Upstream's filters in their order: authentication, impersonation, authorization, a turn.

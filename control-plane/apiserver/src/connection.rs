@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod gather;
 pub(crate) mod guests;
+pub(crate) mod inside;
 pub(crate) mod linger;
 pub(crate) mod one_task;
 pub(crate) mod reload;

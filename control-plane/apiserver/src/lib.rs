@@ -43,6 +43,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch as signal};
 
 pub use ::clock::Clock;
+pub use connection::inside::{Caller, Inside, Said};
 pub use connection::reload::Reload;
 pub use connection::tls::Error as TlsError;
 pub use outward::egress::{Egress, Nearby};
@@ -246,6 +247,11 @@ impl Server {
     /// Reads changed certificates, keys and CAs again without waiting for the next look at them.
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
+    }
+
+    /// The way in for roles of this process.
+    pub fn inside(&self) -> Inside {
+        Inside::of(&self.app)
     }
 
     /// Judges tokens for those who serve beside this server.

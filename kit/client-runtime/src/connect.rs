@@ -1,6 +1,5 @@
 //! Clients of the API server: one with our credentials, one without any for those who bring a token.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -11,10 +10,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ClientConfig};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 
-use crate::{Connection, Error};
+use crate::{Connection, Error, inside};
 
 /// When a silent connection is asked whether it still is one, and how long the answer may take: as
 /// upstream's clients do it.
@@ -27,6 +24,10 @@ pub async fn clients(
     connection: &Connection,
     agent: &'static str,
 ) -> Result<(Client, Client), Error> {
+    if let Connection::Inside { server, cert } = connection {
+        let own = inside::client(server.as_ref(), Some(cert), agent)?;
+        return Ok((own, inside::client(server.as_ref(), None, agent)?));
+    }
     let config = client_config(connection, agent).await?;
     let mut bare = config.clone();
     bare.auth_info = kube::config::AuthInfo::default();
@@ -36,6 +37,9 @@ pub async fn clients(
 
 /// The client with our credentials alone.
 pub async fn client(connection: &Connection, agent: &'static str) -> Result<Client, Error> {
+    if let Connection::Inside { server, cert } = connection {
+        return inside::client(server.as_ref(), Some(cert), agent);
+    }
     let config = client_config(connection, agent).await?;
     made(config).map_err(|e| unusable(connection, &e))
 }
@@ -87,6 +91,7 @@ fn as_another<C: From<P>, P>(_: &C, parts: P) -> C {
 
 async fn described(connection: &Connection) -> Result<ClientConfig, Error> {
     match connection {
+        Connection::Inside { .. } => Err(unusable(connection, &"it has no address")),
         Connection::InCluster => ClientConfig::incluster().map_err(|e| unusable(connection, &e)),
         Connection::Kubeconfig(path) => {
             let kubeconfig =
@@ -98,7 +103,8 @@ async fn described(connection: &Connection) -> Result<ClientConfig, Error> {
         Connection::Certificate { server, ca, client } => {
             let url = server.parse().map_err(|e| unusable(connection, &e))?;
             let mut config = ClientConfig::new(url);
-            config.root_cert = Some(certificates(ca)?);
+            let authorities = inside::certificates(ca)?;
+            config.root_cert = Some(authorities.iter().map(|der| der.to_vec()).collect());
             config.auth_info.client_certificate = Some(client.cert.display().to_string());
             config.auth_info.client_key = Some(client.key.display().to_string());
             Ok(config)
@@ -106,14 +112,9 @@ async fn described(connection: &Connection) -> Result<ClientConfig, Error> {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(|all| all.map(|one| one.map(|der| der.to_vec())).collect())
-        .map_err(|e| Error::file("read", path, &e))
-}
-
 fn unusable(connection: &Connection, cause: &dyn std::fmt::Display) -> Error {
     let place = match connection {
+        Connection::Inside { .. } => "this process".into(),
         Connection::InCluster => "the pod's service account".into(),
         Connection::Kubeconfig(path) => path.display().to_string(),
         Connection::Certificate { server, .. } => server.clone(),

@@ -1,7 +1,15 @@
 //! What a role is told of the API server, and of others like itself.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Bytes;
+use rustls_pki_types::CertificateDer;
 
 /// How the API server is reached.
 #[derive(Debug, Clone)]
@@ -10,6 +18,13 @@ pub enum Connection {
     InCluster,
     /// As a kubeconfig's current context says.
     Kubeconfig(PathBuf),
+    /// Within this process, as the holder of a client certificate.
+    Inside {
+        /// The API server.
+        server: Arc<dyn Inside>,
+        /// The certificate, PEM.
+        cert: PathBuf,
+    },
     /// By address, with a client certificate.
     Certificate {
         /// `https://host:port`.
@@ -20,6 +35,18 @@ pub enum Connection {
         client: KeyPairFiles,
     },
 }
+
+/// An API server of this process.
+pub trait Inside: Debug + Send + Sync {
+    /// What answers a caller that holds these certificates; one without any brings tokens.
+    fn caller(&self, chain: Vec<CertificateDer<'static>>) -> Answers;
+}
+
+/// Answers requests.
+pub type Answers = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Said>> + Send + Sync>;
+
+/// An answer's body.
+pub type Said = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// A certificate and its key on disk, PEM.
 #[derive(Debug, Clone)]

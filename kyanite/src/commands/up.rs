@@ -19,6 +19,7 @@ use ::apiserver::{Config, Egress, Server};
 use ::images::built_in;
 use ::store::Embedded;
 use ::store::embedded::Options as EmbeddedOptions;
+use client_runtime::Inside;
 use ipnet::Ipv4Net;
 use konnectivity::server::Reviewer;
 use tokio::sync::{mpsc, watch};
@@ -27,7 +28,7 @@ use self::beside::Beside;
 use self::node_spec::Cluster;
 use self::nodes::Nodes;
 pub(crate) use self::nodes::{Wanted, Wish};
-use self::roles::Board;
+use self::roles::{Board, SameProcess};
 use self::site::Site;
 use super::{access, serve};
 use crate::admin::{self, Door};
@@ -120,7 +121,8 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
         .transpose()?;
     let kept = nodes.as_ref().map(|nodes| addon_settings(nodes, agents_at));
     let site = nodes.as_ref().map(|nodes| &nodes.site);
-    let mut roles = roles::plan(&url, &pki, &up, site, kept)?;
+    let same: Arc<dyn Inside> = Arc::new(SameProcess(server.inside()));
+    let mut roles = roles::plan(&same, &pki, &up, site, kept)?;
     if let Some(nodes) = &nodes {
         nodes.pools.write(&dir)?;
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Version};
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Incoming};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -37,8 +37,16 @@ const UNWANTED_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     /// Nothing only while it is being dropped.
-    body: Option<Incoming>,
+    body: Option<Source>,
     rest: Option<Rest>,
+}
+
+/// Where a body comes from.
+#[derive(Debug)]
+enum Source {
+    Wire(Incoming),
+    /// It was here from the start.
+    Here(Full<Bytes>),
 }
 
 /// What was not read of a body when the request was answered. HTTP/1 has the next request behind it: it is read and
@@ -53,10 +61,18 @@ impl RequestBody {
         let rest = shared.then(|| Rest(Arc::default()));
         let kept = rest.clone();
         let request = request.map(|body| RequestBody {
-            body: Some(body),
+            body: Some(Source::Wire(body)),
             rest,
         });
         (request, kept)
+    }
+
+    /// The request of a caller in this process.
+    pub(crate) fn here(request: Request<Bytes>) -> Request<RequestBody> {
+        request.map(|body| RequestBody {
+            body: Some(Source::Here(Full::new(body))),
+            rest: None,
+        })
     }
 }
 
@@ -94,8 +110,9 @@ impl Rest {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let unread = self.body.take().filter(|body| !body.is_end_stream());
-        if let (Some(body), Some(Rest(rest))) = (unread, &self.rest) {
+        if let (Some(Source::Wire(body)), Some(Rest(rest))) = (self.body.take(), &self.rest)
+            && !body.is_end_stream()
+        {
             *rest.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
         }
     }
@@ -110,19 +127,26 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut self.get_mut().body {
-            Some(body) => Pin::new(body).poll_frame(context),
+            Some(Source::Wire(body)) => Pin::new(body).poll_frame(context),
+            Some(Source::Here(body)) => Pin::new(body).poll_frame(context).map_err(|e| match e {}),
             None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Some(Source::Wire(body)) => body.is_end_stream(),
+            Some(Source::Here(body)) => body.is_end_stream(),
+            None => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body
-            .as_ref()
-            .map_or_else(SizeHint::default, Body::size_hint)
+        match &self.body {
+            Some(Source::Wire(body)) => body.size_hint(),
+            Some(Source::Here(body)) => body.size_hint(),
+            None => SizeHint::default(),
+        }
     }
 }
 
@@ -208,7 +232,7 @@ fn too_slow() -> ApiError {
 mod tests {
     use super::*;
     use futures::FutureExt as _;
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::StreamBody;
 
     async fn taken(bodies: &Bodies, bytes: Vec<u8>) -> Result<usize> {
         let body = Full::new(Bytes::from(bytes));

@@ -5,9 +5,11 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use client_runtime::{Answers, Inside};
 use controllers::{Config, Connection, KeyPairFiles, Selection};
 use futures::future::BoxFuture;
 use ipnet::{IpNet, Ipv4Net};
+use rustls_pki_types::CertificateDer;
 use tokio::sync::{oneshot, watch};
 
 use super::site::Site;
@@ -75,7 +77,7 @@ async fn let_nodes_join(dir: &DataDir, agents: bool) -> Result<()> {
 
 /// Every role of a data directory's cluster, as the flags ask for them.
 pub(super) fn plan(
-    server: &str,
+    server: &Arc<dyn Inside>,
     pki: &Pki,
     up: &Up,
     site: Option<&Site>,
@@ -102,7 +104,7 @@ pub(super) fn plan(
 }
 
 /// What the controllers of a data directory's cluster are told.
-fn controllers(server: &str, pki: &Pki, up: &Up) -> Result<Config> {
+fn controllers(server: &Arc<dyn Inside>, pki: &Pki, up: &Up) -> Result<Config> {
     let ca = pki.authority(Authority::Cluster);
     let connection = connection(server, pki, "controller-manager");
     up.node_controllers.warn();
@@ -124,7 +126,12 @@ fn controllers(server: &str, pki: &Pki, up: &Up) -> Result<Config> {
 }
 
 /// The hollow nodes of a data directory's cluster, if it has any. They act as the admin, who may act for any node.
-fn hollow_nodes(server: &str, pki: &Pki, up: &Up, controllers: &Config) -> Option<hollow::Config> {
+fn hollow_nodes(
+    server: &Arc<dyn Inside>,
+    pki: &Pki,
+    up: &Up,
+    controllers: &Config,
+) -> Option<hollow::Config> {
     (up.hollow.hollow > 0).then(|| hollow::Config {
         connection: connection(server, pki, "admin"),
         count: up.hollow.hollow,
@@ -134,15 +141,21 @@ fn hollow_nodes(server: &str, pki: &Pki, up: &Up, controllers: &Config) -> Optio
     })
 }
 
-fn connection(server: &str, pki: &Pki, leaf: &str) -> Connection {
-    let client = pki.leaf(leaf);
-    Connection::Certificate {
-        server: server.to_owned(),
-        ca: pki.authority(Authority::Cluster).cert,
-        client: KeyPairFiles {
-            cert: client.cert,
-            key: client.key,
-        },
+fn connection(server: &Arc<dyn Inside>, pki: &Pki, leaf: &str) -> Connection {
+    Connection::Inside {
+        server: Arc::clone(server),
+        cert: pki.leaf(leaf).cert,
+    }
+}
+
+/// The API server, as roles of the same process ask it.
+#[derive(Debug)]
+pub(super) struct SameProcess(pub(super) apiserver::Inside);
+
+impl Inside for SameProcess {
+    fn caller(&self, chain: Vec<CertificateDer<'static>>) -> Answers {
+        let caller = self.0.caller(chain);
+        Arc::new(move |request| Box::pin(caller.clone().ask(request)))
     }
 }
 
