@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Method;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex as Pen, Notify};
+use tokio::sync::{Mutex as Pen, Notify, watch};
 
 use crate::arm::fault::Fault;
 use crate::arm::operation;
@@ -47,6 +47,8 @@ pub(crate) struct Door {
     pub(crate) due: Mutex<BTreeSet<(i64, String)>>,
     /// Tells the runner of operations that have begun.
     pub(crate) begun: Notify,
+    /// Counts changes of resources.
+    pub(crate) changed: watch::Sender<u64>,
     /// Claims of tokens whose signature was checked.
     known: Mutex<HashMap<String, Arc<Value>>>,
     buckets: Mutex<Buckets>,
@@ -62,6 +64,7 @@ impl Door {
             pen: Pen::default(),
             due: Mutex::default(),
             begun: Notify::new(),
+            changed: watch::Sender::new(0),
             known: Mutex::default(),
             buckets: Mutex::default(),
         }
@@ -93,6 +96,9 @@ impl Door {
                 waiting.insert((due, id.to_owned()));
                 self.begun.notify_one();
             }
+        }
+        if changes.keys().any(|key| key.starts_with("arm/")) {
+            self.changed.send_modify(|count| *count += 1);
         }
         Ok(outcome)
     }

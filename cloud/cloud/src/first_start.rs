@@ -100,12 +100,10 @@ fn owners(turn: &mut Turn<'_>) -> Credentials {
         &json!({"userPrincipalName": username, "displayName": "Administrator", "mailNickname": "admin",
             "passwordProfile": {"password": password}}),
     );
+    let scope = format!("/subscriptions/{subscription}");
     for owner in [&principal, &user] {
-        own(
-            turn,
-            owner["id"].as_str().unwrap_or_default(),
-            &subscription,
-        );
+        let id = owner["id"].as_str().unwrap_or_default();
+        access::assign(turn, id, &scope, OWNER);
     }
     let client_secret = secret["secretText"].as_str().unwrap_or_default().to_owned();
     Credentials {
@@ -116,21 +114,4 @@ fn owners(turn: &mut Turn<'_>) -> Credentials {
         username,
         password,
     }
-}
-
-/// Makes a principal an owner of the subscription, as a role assignment that lists show.
-fn own(turn: &mut Turn<'_>, principal: &str, subscription: &str) {
-    let scope = format!("/subscriptions/{subscription}");
-    let name = turn.chance.guid();
-    let id = format!("{scope}/providers/Microsoft.Authorization/roleAssignments/{name}");
-    let role = format!("{scope}/providers/Microsoft.Authorization/roleDefinitions/{OWNER}");
-    let kind = directory::object(turn, principal).map_or("ServicePrincipal", |(kind, _)| kind);
-    let now = crate::chance::seven_digits(turn.now);
-    let body = json!({"id": id, "name": name, "type": "Microsoft.Authorization/roleAssignments",
-        "properties": {"principalId": principal, "principalType": kind, "roleDefinitionId": role, "scope": scope,
-            "condition": null, "conditionVersion": null, "createdOn": now, "updatedOn": now, "createdBy": null,
-            "updatedBy": null, "description": null, "delegatedManagedIdentityResourceId": null}});
-    let document = crate::arm::document::Document::new(turn, body);
-    crate::arm::document::put(turn, &document);
-    access::grant(turn, principal, &id, &scope, OWNER);
 }

@@ -12,6 +12,7 @@
 //! books      the state on disk, changed all or nothing (shell)
 //! metadata   IMDS and HIMDS, one service for each machine
 //! runner     brings operations to their end when they are due, and orders what they need (shell)
+//! fabric     load balancers, for whoever carries packets
 //! region     what stands behind resources: nothing (hollow), or what the program puts there
 //! az         the files that make az speak to this cloud
 //! ```
@@ -25,6 +26,7 @@ mod chance;
 mod door;
 mod entra;
 mod exchange;
+mod fabric;
 mod first_start;
 mod metadata;
 mod providers;
@@ -49,6 +51,7 @@ use books::Books;
 pub use books::BooksError;
 use door::Door;
 pub use entra::token::KeyError;
+pub use fabric::{Distribution, Fabric, Probe, Protocol, Rule};
 pub use first_start::Credentials;
 pub use metadata::{Find, Machine, Metadata};
 pub use providers::containers::Adopted;
@@ -136,6 +139,11 @@ impl Cloud {
     /// The metadata services of this cloud's machines.
     pub fn metadata(&self) -> Metadata {
         Metadata(Arc::clone(&self.door))
+    }
+
+    /// This cloud's load balancers, for whoever carries their packets.
+    pub fn fabric(&self) -> Fabric {
+        Fabric(Arc::clone(&self.door))
     }
 
     /// Serves until `stop` completes; then open requests finish and the state is closed.

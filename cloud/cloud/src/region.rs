@@ -107,6 +107,11 @@ pub trait Region: std::fmt::Debug + Send + Sync {
     /// Whether something stands behind resources of this type.
     fn has(&self, kind: &str) -> bool;
 
+    /// The public addresses that lead here; without one, addresses that lead nowhere.
+    fn public_addresses(&self) -> Option<Ipv4Net> {
+        None
+    }
+
     /// Takes away what stands behind none of these: they are all there are.
     async fn clear(&self, known: &[Order]);
 

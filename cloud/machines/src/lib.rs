@@ -34,6 +34,8 @@ mod preflight;
 mod spec;
 
 pub use driver::{Driver, Error, PowerOff, State};
-pub use namespaces::{Launcher, METADATA, Machine, Namespaces, Network, Swept};
+pub use namespaces::{
+    BRIDGE, HOST_LINK, Launcher, METADATA, Machine, Namespaces, Network, PLATFORM, Swept,
+};
 pub use preflight::Missing;
 pub use spec::{Attachment, Bind, File, Spec};

@@ -4,6 +4,7 @@ mod cgroups;
 mod console;
 mod devices;
 pub(crate) mod enter;
+mod host_link;
 pub(crate) mod init;
 mod lay;
 mod network;
@@ -13,7 +14,8 @@ mod settings;
 pub(crate) mod supervisor;
 
 pub(crate) use cgroups::{Hierarchy, of_this_host};
-pub use network::{METADATA, Network};
+pub use host_link::HOST_LINK;
+pub use network::{BRIDGE, METADATA, Network, PLATFORM};
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,6 +1,7 @@
 //! The flags of `kyanite cloud` and `kyanite az-env`.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
@@ -36,6 +37,9 @@ pub(crate) struct Beside {
     /// Port of the cloud; 0 takes any free one [default: 8443, or any free one where that is taken]
     #[arg(long, value_name = "PORT")]
     pub(crate) cloud_port: Option<u16>,
+    /// azure.json of another cloud that Services of type LoadBalancer are to be in, as in AKS' control plane
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cloud_config: Option<PathBuf>,
 }
 
 impl Beside {
@@ -43,6 +47,8 @@ impl Beside {
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags = vec![format!("--cloud={}", self.cloud)];
         flags.extend(self.cloud_port.map(|port| format!("--cloud-port={port}")));
+        let file = self.cloud_config.as_deref();
+        flags.extend(file.map(|file| format!("--cloud-config={}", file.display())));
         flags
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn manager(flags: CloudControllerManager) -> Result<()> {
 pub(super) async fn node_manager(flags: CloudNodeManager) -> Result<()> {
     logging::start(&flags.logging)?;
     let provider = match flags.use_instance_metadata {
-        true => Provider::metadata_service(Imds::new(Place::of(variable), client()?)),
+        true => Provider::metadata_service(Imds::new(Place::of(variable), client(None)?)),
         false => {
             let cloud = cloud_config(&flags.cloud_config)?;
             Provider::resource_manager(resource_manager(&cloud).await?, Arc::new(cloud))
@@ -77,13 +77,13 @@ fn cloud_config(path: &Path) -> Result<CloudConfig> {
         .map_err(|e| Failure::new(Code::Usage, format!("`{}`: {e}", path.display())))
 }
 
-fn client() -> Result<Arc<Client>> {
-    let tls = wire::https::tls(None).map_err(|e| Failure::new(Code::Failure, e))?;
+pub(super) fn client(authority: Option<&[u8]>) -> Result<Arc<Client>> {
+    let tls = wire::https::tls(authority).map_err(|e| Failure::new(Code::Failure, e))?;
     Ok(Arc::new(Client::new(tls, azure::arm::PATIENCE)))
 }
 
 async fn resource_manager(cloud: &CloudConfig) -> Result<Arm> {
-    let connected = Arm::connect(cloud, client()?, variable).await;
+    let connected = Arm::connect(cloud, client(None)?, variable).await;
     connected.map_err(|error| {
         let code = match &error {
             azure::Error::Config(_) => Code::Usage,

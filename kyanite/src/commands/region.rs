@@ -6,19 +6,23 @@
 //! <data directory>/vms/<network>/              a virtual network and the machines on it
 //! ```
 
+mod balancers;
 mod clusters;
 mod imds;
 mod vms;
 
 use std::sync::Arc;
 
-use ::cloud::{ClusterAccess, Done, Metadata, Order, Region, Trouble};
+use ::cloud::{ClusterAccess, Done, Fabric, Metadata, Order, Region, Trouble};
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ipnet::Ipv4Net;
 
+use self::balancers::Balancers;
 use self::imds::Imds;
 use self::vms::{Place, Vms};
+use crate::commands::up::cloud_controllers;
 use crate::datadir::DataDir;
 use crate::exit::{Failure, Result};
 use crate::pki::{Authority, Pki};
@@ -35,28 +39,32 @@ const INSTANCE: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachine
 #[derive(Debug)]
 pub(super) struct Ground {
     dir: DataDir,
-    vms: Vms,
+    vms: Arc<Vms>,
     imds: Arc<Imds>,
+    balancers: Balancers,
 }
 
 impl Ground {
     pub(super) fn new(dir: &DataDir) -> Result<Ground> {
         let imds = Arc::new(Imds::default());
         Ok(Ground {
-            vms: Vms::new(&dir.path().join("vms"), Arc::clone(&imds)),
+            vms: Arc::new(Vms::new(&dir.path().join("vms"), Arc::clone(&imds))),
+            balancers: Balancers::new(dir)?,
             dir: dir.clone(),
             imds,
         })
     }
 
     /// The cloud is open: machines may ask who they are.
-    pub(super) fn opened(&self, metadata: Metadata) {
+    pub(super) fn opened(&self, metadata: Metadata, fabric: Fabric) {
         self.imds.open(metadata);
+        self.balancers.open(fabric, Arc::clone(&self.vms));
     }
 
     /// The cloud has ended.
     pub(super) fn closed(&self) {
         self.imds.close();
+        self.balancers.close();
     }
 
     /// Something done to machines of a scale set: they are nodes of a cluster.
@@ -88,6 +96,10 @@ impl Region for Ground {
         [CLUSTER, MACHINE, SET, INSTANCE].contains(&kind)
     }
 
+    fn public_addresses(&self) -> Option<Ipv4Net> {
+        Some(self.balancers.public_addresses())
+    }
+
     async fn clear(&self, known: &[Order]) {
         let of = |kind: &str| {
             known
@@ -101,10 +113,27 @@ impl Region for Ground {
 
     async fn carry_out(&self, order: Order) -> Result<Done, Trouble> {
         match order.kind {
-            CLUSTER => clusters::carry_out(&self.dir, &self.imds, &order).await,
+            CLUSTER => {
+                clusters::carry_out(&self.dir, &self.imds, self.balancers.fabric(), &order).await
+            }
             MACHINE => self.vms.carry_out(&order).await,
             _ => self.instances(&order).await,
         }
+    }
+}
+
+/// Tells the controllers of a cluster what they need to know of the cloud of `home`.
+pub(super) fn tell(home: &DataDir, cluster: &DataDir, fabric: &Fabric, id: &str) {
+    let Some(config) = fabric.cloud_config(id) else {
+        return tracing::warn!(
+            id,
+            "Services of this cluster get no load balancers: it has no identity"
+        );
+    };
+    let pki = Pki::at(home.pki(), std::time::SystemTime::now());
+    let authority = pki.authority(Authority::Cluster).cert;
+    if let Err(failure) = cloud_controllers::tell(cluster, &config, &authority) {
+        tracing::error!(%failure, "Services of this cluster get no load balancers");
     }
 }
 

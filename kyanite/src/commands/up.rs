@@ -2,6 +2,7 @@
 
 mod background;
 mod beside;
+pub(super) mod cloud_controllers;
 mod node_spec;
 mod nodes;
 mod roles;
@@ -128,6 +129,7 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
     }
     let cloud = Beside::of(&up, &dir, &url).await?;
     roles.extend(cloud.iter().map(Beside::role));
+    roles.extend(roles::of_cloud(&url, &pki, &up, &dir));
     let shown = format!("https://{shown}");
     stages.done("api server", &shown);
     let mut state = write_kubeconfigs(&users_file, &dir, &shown, &pki, remembered)?;

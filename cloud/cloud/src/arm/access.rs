@@ -3,9 +3,11 @@
 use http::Method;
 use serde_json::json;
 
+use super::document::{self, Document};
 use super::fault::Fault;
 use super::id::Path;
 use super::role;
+use crate::entra::directory;
 use crate::entra::token::Caller;
 use crate::turn::Turn;
 
@@ -88,6 +90,25 @@ pub(crate) fn grant(
 ) {
     let value = json!({"scope": scope.to_lowercase(), "role": role::id_of(role)});
     turn.put(key(principal, assignment), value);
+}
+
+/// Gives a principal a role at a scope, as an assignment that lists show.
+pub(crate) fn assign(turn: &mut Turn<'_>, principal: &str, scope: &str, role: &str) {
+    let name = turn.chance.guid();
+    let id = format!("{scope}/providers/Microsoft.Authorization/roleAssignments/{name}");
+    let definition = format!(
+        "/subscriptions/{}/providers/Microsoft.Authorization/roleDefinitions/{role}",
+        turn.settings.subscription
+    );
+    let kind = directory::object(turn, principal).map_or("ServicePrincipal", |(kind, _)| kind);
+    let now = crate::chance::seven_digits(turn.now);
+    let body = json!({"id": id, "name": name, "type": "Microsoft.Authorization/roleAssignments",
+        "properties": {"principalId": principal, "principalType": kind, "roleDefinitionId": definition, "scope": scope,
+            "condition": null, "conditionVersion": null, "createdOn": now, "updatedOn": now, "createdBy": null,
+            "updatedBy": null, "description": null, "delegatedManagedIdentityResourceId": null}});
+    let document = Document::new(turn, body);
+    document::put(turn, &document);
+    grant(turn, principal, &id, scope, role);
 }
 
 fn assignments(turn: &Turn<'_>, caller: &Caller) -> Vec<(String, String)> {

@@ -344,8 +344,13 @@ pub(super) fn nodes(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<No
     }
 }
 
+/// A machine of its own.
+pub(crate) fn machine_node(turn: &Turn<'_>, machine: &Document) -> Node {
+    machines::node(turn, machine)
+}
+
 /// A machine of a scale set, in a pool of a cluster or in none.
-pub(super) fn instance_node(turn: &Turn<'_>, instance: &Document, pool: &str) -> Node {
+pub(crate) fn instance_node(turn: &Turn<'_>, instance: &Document, pool: &str) -> Node {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let subnet = instance.hidden["subnet"].as_str();
     Node {

@@ -9,11 +9,13 @@ mod adopted;
 mod cluster;
 mod nodes;
 mod pools;
+mod principal;
 mod releases;
 
 pub use adopted::Adopted;
 pub(crate) use adopted::adopt;
 pub(super) use nodes::wanted as machines;
+pub(crate) use principal::cloud_config;
 
 use super::{Provider, Route, get, post};
 use crate::arm::document::Document;
@@ -201,5 +203,6 @@ const ROUTES: &[Route] = &[
 pub(super) fn removed(turn: &mut Turn<'_>, kind: &Kind, document: &Document) {
     if kind.collection() == "managedClusters" {
         nodes::clear(turn, document);
+        principal::remove(turn, document);
     }
 }

@@ -507,7 +507,14 @@ async fn read_zones(arm: &Arm, cloud: &CloudConfig) -> Result<Vec<String>, Error
         "/subscriptions/{}/providers/Microsoft.Compute",
         cloud.subscription_id
     );
-    let provider: Value = arm.get(&id, "").await?.unwrap_or_default();
+    let provider: Value = match arm.get(&id, "").await {
+        // Who may change one group only may not ask about the subscription; nothing but zones follows from it.
+        Err(error) if error.status() == Some(403) => {
+            tracing::warn!(%error, "zones are not known; new addresses are in none");
+            return Ok(Vec::new());
+        }
+        answer => answer?.unwrap_or_default(),
+    };
     let types = provider["resourceTypes"].as_array().into_iter().flatten();
     let machines = types.filter(|kind| kind["resourceType"] == "virtualMachines");
     let mappings = machines.flat_map(|kind| kind["zoneMappings"].as_array().into_iter().flatten());

@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 use super::record::{read_json, write_json};
 use crate::{Attachment, Error};
 
-const BRIDGE: &str = "br0";
+/// The bridge's name inside a network.
+pub const BRIDGE: &str = "br0";
 const CARD: &str = "eth0";
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
@@ -29,6 +30,9 @@ const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 
 /// The address of the metadata service in every network.
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// The platform's own address in every network of Azure: probes of load balancers come from it.
+pub const PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// The type of the kernel's file system of namespaces, from its `magic.h`.
 const NSFS_MAGIC: u32 = 0x6e73_6673;
@@ -120,7 +124,7 @@ impl Network {
         self.inside(set)?
     }
 
-    fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         rustix::fs::statfs(self.namespace()).is_ok_and(|s| s.f_type as u32 == NSFS_MAGIC)
     }
 
@@ -139,7 +143,8 @@ impl Network {
                 let add = |address, prefix| netlink.address().add(index, address, prefix);
                 add(address, prefix).execute().await?;
                 // Where machines ask who they are, if somebody listens there.
-                add(METADATA.into(), 32).execute().await
+                add(METADATA.into(), 32).execute().await?;
+                add(PLATFORM.into(), 32).execute().await
             })?;
             // It is a router too: between machines' pods, as its route table says.
             fs::write(FORWARDING, "1").map_err(Error::file("write", Path::new(FORWARDING)))?;
@@ -150,6 +155,8 @@ impl Network {
 
     /// Lets go of the namespace and forgets the network.
     pub(crate) fn remove(&self) -> Result<(), Error> {
+        // It would go with the namespace, a little later.
+        self.close_to_host()?;
         let file = self.namespace();
         while self.is_there() {
             unmount(&file, UnmountFlags::DETACH).map_err(Error::file("unmount", &file))?;
@@ -218,14 +225,16 @@ fn new_namespace() -> Result<(), Error> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(Error::kernel("make a network namespace"))
 }
 
-fn enter(namespace: &Path) -> Result<(), Error> {
+pub(super) fn enter(namespace: &Path) -> Result<(), Error> {
     let file = fs::File::open(namespace).map_err(Error::file("open", namespace))?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(Error::file("enter the network namespace", namespace))
 }
 
 // A thread's namespace is its own; the caller's must not change.
-fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+pub(super) fn on_own_thread<T: Send>(
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),
@@ -233,7 +242,7 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Res
 }
 
 // Talks to the kernel about the calling thread's namespace.
-fn netlink<F: Future<Output = Result<(), rtnetlink::Error>>>(
+pub(super) fn netlink<F: Future<Output = Result<(), rtnetlink::Error>>>(
     doing: &str,
     work: impl FnOnce(Handle) -> F,
 ) -> Result<(), Error> {
@@ -255,7 +264,7 @@ fn netlink<F: Future<Output = Result<(), rtnetlink::Error>>>(
         })
 }
 
-async fn index(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
+pub(super) async fn index(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
     let mut links = netlink.link().get().match_name(name).execute();
     let link = links
         .try_next()
@@ -264,7 +273,7 @@ async fn index(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
     Ok(link.header.index)
 }
 
-async fn up(netlink: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
+pub(super) async fn up(netlink: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
     let message = LinkUnspec::new_with_index(index(netlink, name).await?)
         .up()
         .build();

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use ::cloud::{Done, Order, Task, Trouble};
+use ::cloud::{Done, Fabric, Order, Task, Trouble};
 use machines::{Launcher, Namespaces};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -13,7 +13,7 @@ use super::imds::Imds;
 use super::{HOLLOW, last, trouble};
 use crate::admin;
 use crate::commands::machine::LAUNCHER;
-use crate::commands::up::can_run_machines;
+use crate::commands::up::{can_run_machines, cloud_controllers};
 use crate::datadir::{DataDir, State};
 use crate::exit::{Code, Failure, Result};
 use crate::pools::{Machine, Pool, Pools};
@@ -43,11 +43,19 @@ const REFUSED: [(&str, &str); 6] = [
 ];
 
 /// Carries out an order for a cluster.
-pub(super) async fn carry_out(home: &DataDir, imds: &Imds, order: &Order) -> Result<Done, Trouble> {
+pub(super) async fn carry_out(
+    home: &DataDir,
+    imds: &Imds,
+    fabric: Option<Fabric>,
+    order: &Order,
+) -> Result<Done, Trouble> {
     let dir = place(home, order);
     let stopped = order.body["properties"]["powerState"]["code"] == "Stopped";
     if stopped || order.task == Task::Remove {
         imds.forget(dir.path());
+    }
+    if let Some(fabric) = fabric.filter(|_| !stopped && order.task != Task::Remove) {
+        super::tell(home, &dir, &fabric, &order.id);
     }
     match &order.task {
         Task::Remove => remove(&dir)
@@ -291,6 +299,7 @@ async fn start(dir: &DataDir, order: &Order, pools: &Pools, hollow: bool) -> Res
     let profile = &order.body["properties"]["networkProfile"];
     let mut words = vec![
         "--cloud=false".to_owned(),
+        format!("--cloud-config={}", cloud_controllers::file(dir).display()),
         format!("--port={port}"),
         format!("--kubeconfig={}", dir.path().join("context.conf").display()),
     ];

@@ -32,7 +32,7 @@ struct Served {
     _stop: watch::Sender<bool>,
 }
 
-fn namespace_at(file: &Path) -> Option<u64> {
+pub(super) fn namespace_at(file: &Path) -> Option<u64> {
     std::fs::metadata(file).ok().map(|found| found.ino())
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ::cloud::{Done, Node, Order, Task, Trouble};
 use ipnet::Ipv4Net;
-use machines::{Attachment, Driver as _, File, Launcher, Namespaces, PowerOff, Spec, State};
+use machines::{
+    Attachment, Driver as _, File, Launcher, Namespaces, Network, PowerOff, Spec, State,
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -104,6 +106,13 @@ impl Vms {
             self.imds.serve(&network, std::slice::from_ref(node));
         }
         Ok(())
+    }
+
+    /// The network that a machine is on, if it was ever started.
+    pub(super) fn network(&self, node: &Node) -> Option<Network> {
+        let place = self.place(node);
+        place.exists().then_some(())?;
+        self.driver(node).ok()?.network(NETWORK).ok()
     }
 
     /// Machines of a virtual network are kept together: they share its addresses.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::super::region::Ground;
 use super::super::{cloud, serve};
+use super::cloud_controllers;
 use super::roles::Role;
 use crate::cli::Up;
 use crate::cli::ranges::Ranges;
@@ -54,6 +55,8 @@ impl Beside {
                 taken => taken?,
             },
         };
+        // It names a port that may be another one now.
+        cloud_controllers::untell(dir);
         Ok(Some(Beside {
             dir: dir.clone(),
             address: listener.local_addr().unwrap_or(at(PORT)),
@@ -93,10 +96,13 @@ impl Beside {
         let region = Arc::new(Ground::new(&self.dir)?);
         let (cloud, origin) = cloud::open(&self.dir, listener, 1.0, false, region.clone()).await?;
         match cloud.adopt(&self.adopted()?).await {
-            Ok(id) => tracing::info!(id, "this cluster is known to the cloud"),
+            Ok(id) => {
+                tracing::info!(id, "this cluster is known to the cloud");
+                super::super::region::tell(&self.dir, &self.dir, &cloud.fabric(), &id);
+            }
             Err(error) => tracing::error!(%error, "this cluster is not known to the cloud"),
         }
-        region.opened(cloud.metadata());
+        region.opened(cloud.metadata(), cloud.fabric());
         self.open.send_replace(Some(origin));
         cloud.run(until).await;
         region.closed();

@@ -13,7 +13,7 @@ use rustls_pki_types::CertificateDer;
 use tokio::sync::{oneshot, watch};
 
 use super::site::Site;
-use super::{nodes, tunnels};
+use super::{cloud_controllers, nodes, tunnels};
 use crate::addons;
 use crate::cli::Up;
 use crate::client::Client;
@@ -101,6 +101,14 @@ pub(super) fn plan(
         kept.map(|kept| Role::new("add-ons", (connection("admin"), kept), addons::run)),
     ];
     Ok(roles.into_iter().flatten().collect())
+}
+
+/// The role that follows the cloud that this cluster is in, if it is in one.
+pub(super) fn of_cloud(server: &str, pki: &Pki, up: &Up, dir: &DataDir) -> Option<Role> {
+    let own = up.beside.cloud.then(|| cloud_controllers::file(dir));
+    let file = up.beside.cloud_config.clone().or(own)?;
+    let connection = connection(server, pki, "admin");
+    Some(cloud_controllers::role(file, connection))
 }
 
 /// What the controllers of a data directory's cluster are told.

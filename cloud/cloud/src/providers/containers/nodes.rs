@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::principal;
 use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::id::{self, Id};
@@ -84,6 +85,7 @@ pub(super) fn sync(turn: &mut Turn<'_>, cluster: &mut Document) -> Result<(), Fa
     let kubelet = kubelet_identity(turn, cluster, &group, &name)?;
     let subnet = network(turn, &group, &location, &suffix)?;
     let pools = balancer(turn, cluster, &group)?;
+    principal::ensure(turn, cluster, &group);
     let mut kept = Vec::new();
     let profiles = cluster.body["properties"]["agentPoolProfiles"]
         .as_array()

@@ -17,8 +17,22 @@ use crate::turn::Turn;
 
 /// Addresses that the Internet has for tests of networks (RFC 2544): no route leads out of this machine.
 const PUBLIC: &str = "198.18.0.0/15";
+/// How many addresses of a range nobody is given.
+const KEPT: u64 = 4;
 
-/// The next public address. The counter only grows: an address is not given twice until all were.
+/// The range of public addresses: the region's, where some lead there.
+fn range(turn: &Turn<'_>) -> Ipv4Net {
+    let own = turn.settings.region.public_addresses();
+    own.unwrap_or_else(|| PUBLIC.parse().expect("the pool is a network"))
+}
+
+/// How many addresses each half of a range has: single ones are in the lower, ranges of them in the upper.
+fn half(range: Ipv4Net) -> u64 {
+    1 << (31 - range.prefix_len().min(31))
+}
+
+/// The next public address. The counter only grows: an address is not given twice until all were, and never while
+/// somebody has it. The first few are this machine's own.
 pub(super) fn public(
     turn: &mut Turn<'_>,
     prefix: Option<&str>,
@@ -27,14 +41,32 @@ pub(super) fn public(
     if let Some(prefix) = prefix {
         return of_prefix(turn, prefix);
     }
-    let number = next(turn, "net/public", 1);
     if is_v6 {
+        let number = next(turn, "net/public", 1);
         return Ok(format!("2001:db8::{number:x}"));
     }
-    let pool: Ipv4Net = PUBLIC.parse().expect("the pool is a network");
-    let size = u64::from(u32::from(pool.broadcast()) - u32::from(pool.network())) / 2;
-    let at = u32::from(pool.network()) + 4 + u32::try_from(number % size).unwrap_or(0);
-    Ok(Ipv4Addr::from(at).to_string())
+    let pool = range(turn);
+    let scope = format!("/subscriptions/{}", turn.settings.subscription);
+    let taken = document::of_kind(turn, &scope, "Microsoft.Network/publicIPAddresses");
+    let taken: HashSet<String> = taken
+        .iter()
+        .filter_map(|d| {
+            d.body["properties"]["ipAddress"]
+                .as_str()
+                .map(str::to_owned)
+        })
+        .collect();
+    let size = half(pool) - KEPT;
+    for _ in 0..size {
+        let number = next(turn, "net/public", 1);
+        let at = u32::try_from(KEPT + number % size).unwrap_or(0);
+        let address = Ipv4Addr::from(u32::from(pool.network()) + at).to_string();
+        if !taken.contains(&address) {
+            return Ok(address);
+        }
+    }
+    let message = format!("The subscription has used all of its {size} public IP addresses.");
+    Err(Fault::bad("PublicIPCountLimitReached", message))
 }
 
 fn next(turn: &mut Turn<'_>, key: &str, step: u64) -> u64 {
@@ -50,16 +82,19 @@ pub(super) fn public_prefix(turn: &mut Turn<'_>, length: u64) -> Result<String, 
             format!("Prefix length {length} is not valid. It has to be between 21 and 31.");
         return Err(Fault::bad("PrefixLengthOutOfRange", message));
     }
-    let size = 1u64 << (32 - length);
+    let (pool, size) = (range(turn), 1u64 << (32 - length));
+    if size > half(pool) {
+        let message = format!("A public IP prefix of length {length} is larger than what is left.");
+        return Err(Fault::bad("PublicIPPrefixOutOfAddresses", message));
+    }
     let used = turn
         .get("net/prefixes")
         .and_then(|n| n.as_u64())
         .unwrap_or(0);
     let from = used.div_ceil(size) * size;
     turn.put("net/prefixes", json!(from + size));
-    let pool: Ipv4Net = PUBLIC.parse().expect("the pool is a network");
-    let half = u32::from(pool.network()) + (1 << 16);
-    let first = Ipv4Addr::from(half + u32::try_from(from % (1 << 16)).unwrap_or(0));
+    let at = half(pool) + from % half(pool);
+    let first = Ipv4Addr::from(u32::from(pool.network()) + u32::try_from(at).unwrap_or(0));
     Ok(format!("{first}/{length}"))
 }
 
