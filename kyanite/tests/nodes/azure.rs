@@ -25,12 +25,12 @@ impl Person {
             skip("AZ is not set (scripts/setup --for interop, scripts/env)");
             return None;
         };
-        Home::new().map(|home| Person { home, az })
+        Home::in_a_world().map(|home| Person { home, az })
     }
 
     fn az(&self, words: &str) -> Result<Value, String> {
         let exports = self.home.kyanite("az-env").expect("how az is connected");
-        let mut command = Command::new(&self.az);
+        let mut command = self.home.command(&self.az);
         command.args(words.split_whitespace()).args(["-o", "json"]);
         command.env("HOME", self.home.path());
         for line in exports.lines() {
@@ -92,6 +92,18 @@ fn az_sees_the_cluster_that_up_started_and_makes_scales_stops_and_deletes_anothe
         .expect("it runs");
     person.ok("aks nodepool scale -g g --cluster-name c -n nodepool1 -c 2");
     assert_eq!(person.nodes("g", "c"), 2);
+    let expose = "expose pod p --type=LoadBalancer --port=80 --target-port=8080";
+    person.kubectl("g", "c", expose).expect("a service");
+    let address = eventually("it has an address", || {
+        let shown = person.kubectl(
+            "g",
+            "c",
+            "get service p -o jsonpath={.status.loadBalancer.ingress[0].ip}",
+        )?;
+        shown.trim().parse().map_err(|e| format!("{shown}: {e}"))
+    });
+    let world = person.home.world();
+    eventually("it answers this host", || world.gets(address, "/"));
 
     // Whoever kills the cloud does not kill its clusters; the next one finds them.
     let status = person.home.kyanite("status -o json").expect("a status");

@@ -2,8 +2,9 @@
 //! nothing behind. Needs root, containerd and kubectl; skipped, loudly, without.
 
 mod faults;
-mod traces;
+pub(crate) mod traces;
 mod traffic;
+mod world;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +14,14 @@ use harness::{eventually, said, skip};
 use machines::{Driver as _, Launcher, Namespaces};
 use serde_json::Value;
 
+use self::world::World;
 use crate::site::KYANITE;
 
 pub(crate) struct Home {
     dir: tempfile::TempDir,
     kubectl: PathBuf,
+    /// Where programs run, if not in this host's own network.
+    world: Option<World>,
 }
 
 impl Home {
@@ -37,11 +41,35 @@ impl Home {
             skip(&missing.to_string());
             return None;
         }
-        Some(Home { dir, kubectl })
+        Some(Home {
+            dir,
+            kubectl,
+            world: None,
+        })
+    }
+
+    /// One whose programs have this host's network for themselves: for tests in which it changes.
+    pub(crate) fn in_a_world() -> Option<Home> {
+        let mut home = Home::new()?;
+        home.world = Some(World::make()?);
+        Some(home)
+    }
+
+    /// The network of this home's own.
+    pub(crate) fn world(&self) -> &World {
+        self.world.as_ref().expect("it has a network of its own")
+    }
+
+    /// A program, where this home's programs run.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        match &self.world {
+            Some(world) => world.command(program),
+            None => Command::new(program),
+        }
     }
 
     pub(crate) fn kyanite(&self, words: &str) -> Result<String, String> {
-        let mut command = Command::new(KYANITE);
+        let mut command = self.command(KYANITE);
         command
             .args(words.split_whitespace())
             .env("HOME", self.dir.path())
@@ -52,7 +80,7 @@ impl Home {
     }
 
     pub(crate) fn kubectl(&self, words: &str) -> Result<String, String> {
-        let mut command = Command::new(&self.kubectl);
+        let mut command = self.command(&self.kubectl);
         command
             .args(words.split_whitespace())
             .env("HOME", self.dir.path())
@@ -91,7 +119,7 @@ impl Home {
     }
 
     /// Makes an object.
-    fn apply(&self, object: &Value) {
+    pub(crate) fn apply(&self, object: &Value) {
         let file = self.dir.path().join("object.json");
         fs::write(&file, object.to_string()).expect("a file");
         self.kubectl(&format!("apply -f {}", file.display()))
@@ -99,7 +127,7 @@ impl Home {
     }
 
     /// An object or a list.
-    fn get(&self, what: &str) -> Value {
+    pub(crate) fn get(&self, what: &str) -> Value {
         let text = self
             .kubectl(&format!("get {what} -o json"))
             .expect("an object");
@@ -114,7 +142,7 @@ impl Home {
     }
 
     /// The machines of the cluster.
-    fn driver(&self) -> Namespaces {
+    pub(crate) fn driver(&self) -> Namespaces {
         let launcher = Launcher::new(KYANITE, &["machine-launcher"]);
         Namespaces::new(&self.dir.path().join("data/machines"), launcher).expect("a driver")
     }

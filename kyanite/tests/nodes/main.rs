@@ -2,6 +2,7 @@
 //! systemd, and our API server. Needs root and upstream's programs; skipped, loudly, without.
 
 mod azure;
+mod balancers;
 mod cluster;
 mod commands;
 mod provision;

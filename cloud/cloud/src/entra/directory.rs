@@ -153,6 +153,39 @@ pub(crate) fn add_secret(turn: &mut Turn<'_>, application: &mut Value, asked: &V
     shown
 }
 
+/// A secret of a principal that the platform acts with for one resource; no list shows it.
+pub(crate) fn add_platform_secret(turn: &mut Turn<'_>, principal: &str, resource: &str) -> String {
+    let secret = turn.chance.secret();
+    let at = key("servicePrincipals", principal);
+    if let Some(mut principal) = turn.get(&at) {
+        let kept = crate::arm::document::at(&mut principal, "/hidden/platform");
+        crate::arm::document::object(kept);
+        kept[resource.to_lowercase()] = json!(digest(&secret));
+        turn.put(at, principal);
+    }
+    secret
+}
+
+/// Forgets what the platform acted with for a resource.
+pub(crate) fn remove_platform_secret(turn: &mut Turn<'_>, principal: &str, resource: &str) {
+    let at = key("servicePrincipals", principal);
+    if let Some(mut principal) = turn.get(&at) {
+        let kept = principal["hidden"]["platform"].as_object_mut();
+        kept.map(|kept| kept.remove(&resource.to_lowercase()));
+        turn.put(at, principal);
+    }
+}
+
+/// Whether the platform acts for some resource with this secret of a principal.
+pub(crate) fn is_platforms(principal: &Value, secret: &str) -> bool {
+    let mut kept = principal["hidden"]["platform"]
+        .as_object()
+        .into_iter()
+        .flatten();
+    let digest = digest(secret);
+    kept.any(|(_, kept)| *kept == *digest)
+}
+
 /// A digest of a secret that is long and random already.
 pub(crate) fn digest(secret: &str) -> String {
     STANDARD.encode(Sha256::digest(secret))

@@ -510,7 +510,7 @@ async fn read_zones(arm: &Arm, cloud: &CloudConfig) -> Result<Vec<String>, Error
     let provider: Value = match arm.get(&id, "").await {
         // Who may change one group only may not ask about the subscription; nothing but zones follows from it.
         Err(error) if error.status() == Some(403) => {
-            tracing::warn!(%error, "zones are not known; new addresses are in none");
+            tracing::info!(%error, "zones are not known; new addresses are in none");
             return Ok(Vec::new());
         }
         answer => answer?.unwrap_or_default(),

@@ -66,7 +66,7 @@ fn links() -> Vec<String> {
         .flatten();
     let names = names.map(|name| name.file_name().to_string_lossy().into_owned());
     let is_ours = |name: &String| {
-        ["cbr", "br0", "azv", "kyanite"]
+        ["cbr", "br0", "azv", "kyanite", "ky-"]
             .iter()
             .any(|start| name.starts_with(start))
     };

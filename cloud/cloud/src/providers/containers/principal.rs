@@ -1,7 +1,7 @@
 //! Who a cluster's controllers are to this cloud, and the azure.json that tells them.
 //!
-//! A managed identity has no secret, and a control plane is on no machine that could ask a metadata service for its
-//! token: so each cluster has an application of its own, which may do in its group of nodes what AKS' identity may.
+//! They are the cluster's own identity, as in AKS. A control plane is on no machine whose metadata service would give it
+//! that identity's tokens, so the platform knows a secret of it, which nobody else is shown.
 
 use serde_json::{Value, json};
 
@@ -11,35 +11,47 @@ use crate::arm::id::Id;
 use crate::entra::directory;
 use crate::turn::Turn;
 
-/// The built-in role of who may change all but who may do what.
+/// The built-in role of who may change all but who may do what: what AKS gives the identity in the nodes' group.
 const CONTRIBUTOR: &str = "b24988ac-6180-42a0-ab88-20f7382dd24c";
 
-/// Makes a cluster's application, once.
-pub(super) fn ensure(turn: &mut Turn<'_>, cluster: &mut Document, group: &str) {
-    if cluster.hidden["controllers"].is_object() {
-        return;
+/// The principal that a cluster is: its application, its own identity, or the first that it was given.
+fn principal_of(turn: &Turn<'_>, cluster: &Document) -> Option<Value> {
+    let application = cluster.body["properties"]["servicePrincipalProfile"]["clientId"].as_str();
+    if let Some(id) = application.filter(|id| *id != "msi") {
+        return directory::by_app_id(turn, id)?.1;
     }
-    let name = json!(format!(
-        "{}-controllers",
-        cluster.body["name"].as_str().unwrap_or_default()
-    ));
-    let mut application = directory::add_application(turn, &json!({ "displayName": name }));
-    // Nobody is there to renew it.
-    let asked = json!({"displayName": "cluster", "endDateTime": "2299-12-31T00:00:00Z"});
-    let secret = directory::add_secret(turn, &mut application, &asked);
-    let app_id = application["appId"].as_str().unwrap_or_default();
-    let principal = directory::add_service_principal(turn, app_id, &name);
-    let own = principal["id"].as_str().unwrap_or_default();
-    access::assign(turn, own, group, CONTRIBUTOR);
-    document::object(&mut cluster.hidden);
-    cluster.hidden["controllers"] = json!({"object": application["id"], "client": app_id,
-        "secret": secret["secretText"]});
+    let identity = &cluster.body["identity"];
+    let given = identity["userAssignedIdentities"].as_object();
+    let given = given
+        .into_iter()
+        .flatten()
+        .map(|(_, one)| &one["principalId"]);
+    let mut all = std::iter::once(&identity["principalId"]).chain(given);
+    let id = all.find_map(Value::as_str)?;
+    turn.get(&directory::key("servicePrincipals", id))
 }
 
-/// The application goes with its cluster.
+/// Gives a cluster's principal what it needs, once for each that it is.
+pub(super) fn ensure(turn: &mut Turn<'_>, cluster: &mut Document, group: &str) {
+    let Some(principal) = principal_of(turn, cluster) else {
+        return;
+    };
+    if cluster.hidden["controllers"]["client"] == principal["appId"] {
+        return;
+    }
+    remove(turn, cluster);
+    let id = principal["id"].as_str().unwrap_or_default();
+    let secret = directory::add_platform_secret(turn, id, cluster.id());
+    access::assign(turn, id, group, CONTRIBUTOR);
+    document::object(&mut cluster.hidden);
+    cluster.hidden["controllers"] =
+        json!({"principal": id, "client": principal["appId"], "secret": secret});
+}
+
+/// The secret goes with its cluster: others may have the same identity.
 pub(super) fn remove(turn: &mut Turn<'_>, cluster: &Document) {
-    if let Some(object) = cluster.hidden["controllers"]["object"].as_str() {
-        directory::remove(turn, "applications", object);
+    if let Some(principal) = cluster.hidden["controllers"]["principal"].as_str() {
+        directory::remove_platform_secret(turn, principal, cluster.id());
     }
 }
 
@@ -58,7 +70,7 @@ pub(crate) fn cloud_config(turn: &Turn<'_>, cluster: &str) -> Option<Value> {
     let network_group = network.as_ref().and_then(|id| id.group.clone());
     let mut config = json!({
         "cloud": "AzurePublicCloud", "resourceManagerEndpoint": turn.settings.origin, "tenantId": turn.settings.tenant,
-        "subscriptionId": subscription, "aadClientId": own["client"], "aadClientSecret": own["secret"],
+        "subscriptionId": subscription, "aadClientId": own.get("client"), "aadClientSecret": own.get("secret"),
         "resourceGroup": group, "location": cluster.body["location"], "vmType": "vmss", "loadBalancerSku": "standard",
         "vnetName": network.as_ref().map_or(format!("aks-vnet-{suffix}"), |id| id.name().to_owned()),
         "vnetResourceGroup": network_group.unwrap_or_default(),
