@@ -10,7 +10,7 @@
 //! state.json   pid and address of the running server
 //! lock         held by the running server
 //! pools.json   which machines the cluster is to have
-//! cloud/       the cloud's state; azure/ what az needs; clusters/ and vms/ what stands behind its resources
+//! cloud/       the cloud's state; azure/ what az and the cloud controllers need; clusters/ and vms/ what stands behind its resources
 //! konnectivity.sock  where the API server dials through the nodes' tunnels, if there are any
 //! admin.sock   the running server's local door, for backups and new certificates
 //! log          what the background server logs
@@ -51,6 +51,14 @@ const KNOWN: [&str; 18] = [
     "admin.sock",
     "log",
 ];
+
+/// Makes a directory that only its owner looks into, with those above it.
+pub(crate) fn make_private(directory: &Path) -> Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    let made = builder.create(directory);
+    made.map_err(|e| Failure::file("create", directory, &e))
+}
 
 /// The name of a cluster that nobody gave one.
 pub(crate) const DEFAULT_NAME: &str = "kyanite";

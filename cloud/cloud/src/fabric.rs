@@ -83,6 +83,11 @@ impl Fabric {
         self.0.look(|turn| rules(turn))
     }
 
+    /// Public addresses that are a machine's own, with that machine.
+    pub fn attached(&self) -> Vec<(Ipv4Addr, Node)> {
+        self.0.look(|turn| attached(turn))
+    }
+
     /// Tells when resources have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
@@ -106,17 +111,31 @@ fn rules(turn: &Turn<'_>) -> Vec<Rule> {
         return Vec::new();
     }
     let (nodes, cards) = machines(turn, &scope);
-    let address = |id: &str| {
-        document::get(turn, id)?.body["properties"]["ipAddress"]
-            .as_str()?
-            .parse()
-            .ok()
-    };
+    let address = |id: &str| address(turn, id);
     let of = |balancer: &&Document| {
         let pools = with_addresses(&balancer.body, &nodes, cards.clone());
         of_balancer(&balancer.body, address, &pools)
     };
     balancers.iter().flat_map(of).collect()
+}
+
+/// The address that a public address has just now.
+fn address(turn: &Turn<'_>, id: &str) -> Option<Ipv4Addr> {
+    let found = document::get(turn, id)?;
+    found.body["properties"]["ipAddress"].as_str()?.parse().ok()
+}
+
+fn attached(turn: &Turn<'_>) -> Vec<(Ipv4Addr, Node)> {
+    let scope = format!("/subscriptions/{}", turn.settings.subscription);
+    let machines = document::of_kind(turn, &scope, "Microsoft.Compute/virtualMachines");
+    let own = |machine: &Document| {
+        let card = &machine.body["properties"]["networkProfile"]["networkInterfaces"][0];
+        let card = document::get(turn, card["id"].as_str()?)?;
+        let first = &card.body["properties"]["ipConfigurations"][0]["properties"];
+        let address = address(turn, first["publicIPAddress"]["id"].as_str()?)?;
+        Some((address, compute::machine_node(turn, machine)))
+    };
+    machines.iter().filter_map(own).collect()
 }
 
 /// Every machine, and those whose cards are in pools.

@@ -1,7 +1,6 @@
 //! `kyanite cloud`: the cloud's front door; `kyanite az-env`: what makes az use it.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,7 +12,7 @@ use tokio::net::TcpListener;
 use super::serve;
 use crate::cli::Place;
 use crate::cli::cloud::Cloud;
-use crate::datadir::{DataDir, write_private};
+use crate::datadir::{DataDir, make_private, write_private};
 use crate::exit::{Code, Failure, Result};
 use crate::pki::{Authority, Pki, ServerNames};
 use crate::printer::Printer;
@@ -94,11 +93,7 @@ fn write_setup(dir: &DataDir, origin: &str, keys: &Pki, credentials: &Credential
         directory: az_directory(dir),
         credentials: credentials.clone(),
     };
-    let mut private = std::fs::DirBuilder::new();
-    private.recursive(true).mode(0o700);
-    private
-        .create(&setup.directory)
-        .map_err(|e| Failure::file("create", &setup.directory, &e))?;
+    make_private(&setup.directory)?;
     for (name, content) in setup.files() {
         write_private(&setup.directory.join(name), content.as_bytes())?;
     }

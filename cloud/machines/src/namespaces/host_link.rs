@@ -14,7 +14,7 @@ use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use super::network::{Network, PLATFORM, index, netlink, on_own_thread, up};
+use super::network::{BRIDGE, Network, PLATFORM, index, netlink, on_own_thread, up};
 use crate::Error;
 
 /// The cable's end in the network.
@@ -53,6 +53,10 @@ impl Network {
         self.inside(move || {
             netlink("open a network to its host", |netlink| async move {
                 up(&netlink, HOST_LINK).await?;
+                // A network of an older make has no such address; others refuse it a second time.
+                let bridge = index(&netlink, BRIDGE).await?;
+                let platform = netlink.address().add(bridge, IpAddr::V4(PLATFORM), 32);
+                let _ = platform.execute().await;
                 let route = RouteMessageBuilder::<Ipv4Addr>::new()
                     .destination_prefix(own, 32)
                     .output_interface(index(&netlink, HOST_LINK).await?)

@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use self::probes::Prober;
-use self::script::Flow;
+use self::script::{Flow, Setting};
 use super::imds::namespace_at;
 use super::vms::Vms;
 use super::{INSTANCE, clusters};
@@ -37,7 +37,7 @@ use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
 
 /// How long changes wait for each other.
-const TOGETHER: Duration = Duration::from_millis(50);
+const TOGETHER: Duration = Duration::from_millis(100);
 /// How often somebody looks for networks that came or went.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -77,6 +77,7 @@ impl Balancers {
             // The Internet, as machines see it.
             host: Ipv4Addr::from(u32::from(self.range.network()) + 1),
             told: Arc::default(),
+            places: HashMap::new(),
             networks: BTreeMap::new(),
         };
         let worker = tokio::spawn(carrier.follow(fabric.clone())).abort_handle();
@@ -101,11 +102,32 @@ impl Balancers {
     }
 }
 
-/// Rules of a network, and which namespace that is just now.
+/// A network, and which namespace that is just now.
+#[derive(Clone)]
+struct Place {
+    file: PathBuf,
+    namespace: u64,
+    network: Network,
+}
+
+impl Place {
+    fn empty(&self) -> Wanted {
+        Wanted {
+            network: self.network.clone(),
+            namespace: self.namespace,
+            rules: Vec::new(),
+            attached: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a network is to do.
 struct Wanted {
     network: Network,
     namespace: u64,
     rules: Vec<Rule>,
+    /// Public addresses that are one machine's, with that machine's own.
+    attached: BTreeMap<Ipv4Addr, Ipv4Addr>,
 }
 
 /// What was done in a network.
@@ -113,8 +135,7 @@ struct Carried {
     network: Network,
     namespace: u64,
     /// What the kernel was told last; nothing where it did not take it.
-    flows: Option<Vec<Flow>>,
-    public: BTreeSet<Ipv4Addr>,
+    told: Option<Setting>,
     probers: HashMap<(Ipv4Addr, Probe), Prober>,
 }
 
@@ -125,6 +146,8 @@ struct Carrier {
     host: Ipv4Addr,
     /// Probers tell of what they found.
     told: Arc<Notify>,
+    /// Where machines were found, by their ids.
+    places: HashMap<String, Place>,
     /// By the file that stands for a network's namespace.
     networks: BTreeMap<PathBuf, Carried>,
 }
@@ -132,9 +155,14 @@ struct Carrier {
 impl Carrier {
     async fn follow(mut self, fabric: Fabric) {
         let mut changes = fabric.changes();
+        // Everything is read again only when something was written.
+        let (mut rules, mut attached) = (fabric.rules(), fabric.attached());
         loop {
-            changes.mark_unchanged();
-            let wanted = self.by_network(fabric.rules());
+            if changes.has_changed().unwrap_or(false) {
+                changes.mark_unchanged();
+                (rules, attached) = (fabric.rules(), fabric.attached());
+            }
+            let wanted = self.by_network(&rules, &attached);
             self.settle(wanted).await;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
@@ -145,31 +173,38 @@ impl Carrier {
         }
     }
 
-    /// Rules by the networks that their machines are on. One without machines is nowhere.
-    fn by_network(&self, rules: Vec<Rule>) -> BTreeMap<PathBuf, Wanted> {
-        let mut known: HashMap<String, Option<(PathBuf, u64, Network)>> = HashMap::new();
+    /// Rules and addresses by the networks that their machines are on. What has no machine is nowhere.
+    fn by_network(
+        &mut self,
+        rules: &[Rule],
+        attached: &[(Ipv4Addr, Node)],
+    ) -> BTreeMap<PathBuf, Wanted> {
         let mut wanted: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
+        let mut places = std::mem::take(&mut self.places);
+        places.retain(|_, place| namespace_at(&place.file) == Some(place.namespace));
+        let mut find = |node: &Node| match places.get(&node.id) {
+            Some(place) => Some(place.clone()),
+            None => {
+                let place = self.locate(node)?;
+                places.insert(node.id.clone(), place.clone());
+                Some(place)
+            }
+        };
         for rule in rules {
             let mut parts: BTreeMap<PathBuf, Rule> = BTreeMap::new();
             for node in &rule.backends {
-                let place = known
-                    .entry(node.id.clone())
-                    .or_insert_with(|| self.locate(node));
-                let Some((file, namespace, network)) = place.clone() else {
+                let Some(place) = find(node) else {
                     continue;
                 };
                 let bare = || Rule {
                     backends: Vec::new(),
                     ..rule.clone()
                 };
-                let part = parts.entry(file.clone()).or_insert_with(bare);
+                let part = parts.entry(place.file.clone()).or_insert_with(bare);
                 part.backends.push(node.clone());
-                let empty = || Wanted {
-                    network,
-                    namespace,
-                    rules: Vec::new(),
-                };
-                wanted.entry(file).or_insert_with(empty);
+                wanted
+                    .entry(place.file.clone())
+                    .or_insert_with(|| place.empty());
             }
             for (file, part) in parts {
                 if let Some(network) = wanted.get_mut(&file) {
@@ -177,20 +212,29 @@ impl Carrier {
                 }
             }
         }
+        for (public, node) in attached {
+            if let (Some(place), Some(own)) = (find(node), node.address) {
+                let network = wanted.entry(place.file.clone());
+                let network = network.or_insert_with(|| place.empty());
+                network.attached.insert(*public, own);
+            }
+        }
+        self.places = places;
         wanted
     }
 
     /// The network that a machine is on, and its namespace, if it is there.
-    fn locate(&self, node: &Node) -> Option<(PathBuf, u64, Network)> {
+    fn locate(&self, node: &Node) -> Option<Place> {
         let network = match is_instance(&node.id) {
-            true => clusters::driver_of(&self.home, &node.name)?
-                .network("cluster")
-                .ok(),
+            true => clusters::network_of(&self.home, &node.name),
             false => self.vms.network(node),
         }?;
         let file = network.namespace();
-        let namespace = namespace_at(&file)?;
-        Some((file, namespace, network))
+        Some(Place {
+            namespace: namespace_at(&file)?,
+            file,
+            network,
+        })
     }
 
     async fn settle(&mut self, mut wanted: BTreeMap<PathBuf, Wanted>) {
@@ -222,8 +266,7 @@ impl Carrier {
         let mut carried = before.unwrap_or_else(|| Carried {
             network: wanted.network,
             namespace: wanted.namespace,
-            flows: None,
-            public: BTreeSet::new(),
+            told: None,
             probers: HashMap::new(),
         });
         self.ask(&mut carried, &wanted.rules);
@@ -231,20 +274,16 @@ impl Carrier {
             let prober = carried.probers.get(&(address, probe.clone()));
             prober.is_some_and(Prober::is_well)
         };
-        let flows: Vec<Flow> = wanted
-            .rules
-            .iter()
-            .map(|rule| Flow::of(rule, is_well))
-            .collect();
-        let public = wanted.rules.iter().filter(|rule| rule.is_public);
-        let public: BTreeSet<Ipv4Addr> = public.map(|rule| rule.frontend).collect();
-        if carried.flows.as_ref() == Some(&flows) && carried.public == public {
+        let flows = wanted.rules.iter();
+        let now = Setting {
+            flows: flows.map(|rule| Flow::of(rule, is_well)).collect(),
+            attached: wanted.attached,
+        };
+        if carried.told.as_ref() == Some(&now) {
             return carried;
         }
-        let fresh = carried.flows.is_none() || carried.public.is_empty() != public.is_empty();
-        let known = carried.flows.take().filter(|_| !fresh);
-        let text = script::script(known.as_deref(), &flows, !public.is_empty());
-        let (network, host, reached) = (carried.network.clone(), self.host, public.clone());
+        let text = script::script(carried.told.take().as_ref(), &now);
+        let (network, host, reached) = (carried.network.clone(), self.host, now.public());
         let done = blocking(move || {
             match reached.is_empty() {
                 true => network.close_to_host()?,
@@ -253,7 +292,7 @@ impl Carrier {
             tell(&network, &text)
         });
         if report(done.await) {
-            (carried.flows, carried.public) = (Some(flows), public);
+            carried.told = Some(now);
         }
         carried
     }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ::cloud::{Done, Fabric, Order, Task, Trouble};
-use machines::{Launcher, Namespaces};
+use machines::{Launcher, Namespaces, Network};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::Instant;
@@ -92,6 +92,16 @@ pub(super) fn driver_of(home: &DataDir, machine: &str) -> Option<Namespaces> {
         let list = driver.list().unwrap_or_default();
         list.iter().any(|one| one.name == machine)
     })
+}
+
+/// The network of the cluster that has a machine of this name. Machines are not asked how they are, which leaves traces.
+pub(super) fn network_of(home: &DataDir, machine: &str) -> Option<Network> {
+    let all = home.clusters().into_iter().chain([home.clone()]);
+    let has = |dir: &DataDir| dir.path().join("machines/machines").join(machine).exists();
+    let drivers = all.filter(has).filter_map(|dir| driver(&dir));
+    drivers
+        .into_iter()
+        .find_map(|driver| driver.network("cluster").ok())
 }
 
 fn driver(dir: &DataDir) -> Option<Namespaces> {

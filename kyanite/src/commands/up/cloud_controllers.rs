@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::super::cloud_controllers as command;
 use super::roles::Role;
-use crate::datadir::{DataDir, write_private};
+use crate::datadir::{DataDir, make_private, write_private};
 use crate::exit::{Failure, Result};
 
 /// What Services of type LoadBalancer need.
@@ -34,7 +34,7 @@ fn authority(file: &Path) -> PathBuf {
 pub(crate) fn tell(dir: &DataDir, config: &Value, signed_by: &Path) -> Result<()> {
     let file = file(dir);
     let place = file.parent().unwrap_or(dir.path());
-    std::fs::create_dir_all(place).map_err(|e| Failure::file("create", place, &e))?;
+    make_private(place)?;
     let pem = std::fs::read(signed_by).map_err(|e| Failure::file("read", signed_by, &e))?;
     write_private(&authority(&file), &pem)?;
     write_private(&file, config.to_string().as_bytes())

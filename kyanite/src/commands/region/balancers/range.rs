@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use sha2::{Digest as _, Sha256};
 
-use crate::datadir::{DataDir, write_private};
-use crate::exit::{Failure, Result};
+use crate::datadir::{DataDir, make_private, write_private};
+use crate::exit::Result;
 
 const ALL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15);
 /// How long the prefix of a part is: a thousand addresses.
@@ -27,7 +27,7 @@ pub(super) fn of(home: &DataDir) -> Result<Ipv4Net> {
     let first = usize::from(u16::from_be_bytes([digest[0], digest[1]]));
     let routes = std::fs::read_to_string(ROUTES).unwrap_or_default();
     let chosen = choose(first, &destinations(&routes));
-    std::fs::create_dir_all(&place).map_err(|e| Failure::file("create", &place, &e))?;
+    make_private(&place)?;
     write_private(&file, chosen.to_string().as_bytes())?;
     Ok(chosen)
 }

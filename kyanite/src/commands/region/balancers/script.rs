@@ -5,6 +5,7 @@
 //! which machine a client's port has, for as long as the rule's idle timeout says, so a connection stays with its machine
 //! when others come and go. Otherwise the packet's destination is rewritten, and the kernel tracks the connection.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -20,6 +21,7 @@ const REWRITTEN: &str = "ip kyanite_balancers";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flow {
     frontend: Ipv4Addr,
+    is_public: bool,
     protocol: Protocol,
     port: u16,
     backend_port: u16,
@@ -48,6 +50,7 @@ impl Flow {
         };
         Flow {
             frontend: rule.frontend,
+            is_public: rule.is_public,
             protocol: rule.protocol,
             port: rule.frontend_port,
             backend_port: rule.backend_port,
@@ -82,6 +85,23 @@ impl Flow {
     }
 }
 
+/// What the kernel is told of a network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) flows: Vec<Flow>,
+    /// Public addresses that are one machine's, with that machine's own.
+    pub(super) attached: BTreeMap<Ipv4Addr, Ipv4Addr>,
+}
+
+impl Setting {
+    /// The addresses that the host reaches.
+    pub(super) fn public(&self) -> BTreeSet<Ipv4Addr> {
+        let flows = self.flows.iter().filter(|flow| flow.is_public);
+        let flows = flows.map(|flow| flow.frontend);
+        flows.chain(self.attached.keys().copied()).collect()
+    }
+}
+
 /// A machine's mark: its address.
 fn mark(address: Ipv4Addr) -> String {
     format!("{:#010x}", u32::from(address))
@@ -100,19 +120,24 @@ pub(super) fn nothing() -> String {
 }
 
 /// The transaction from what was told before to what is; everything anew where nothing is known to have been.
-pub(super) fn script(before: Option<&[Flow]>, now: &[Flow], has_host: bool) -> String {
+pub(super) fn script(before: Option<&Setting>, now: &Setting) -> String {
     let mut out = String::new();
+    let has_host = !now.public().is_empty();
+    // The cable's end, and what hangs on it, comes and goes with the first and the last of them.
+    let before = before.filter(|before| before.public().is_empty() != has_host);
     if before.is_none() {
         out += &nothing();
     }
-    let (sent, rewritten): (Vec<&Flow>, Vec<&Flow>) = now.iter().partition(|flow| flow.is_floating);
-    let gone: Vec<&Flow> = before
-        .unwrap_or_default()
-        .iter()
-        .filter(|old| old.is_floating && sent.iter().all(|flow| flow.name() != old.name()))
-        .collect();
-    send_on(&mut out, &sent, &gone, has_host);
-    rewrite(&mut out, &rewritten);
+    let (sent, rewritten): (Vec<&Flow>, Vec<&Flow>) =
+        now.flows.iter().partition(|flow| flow.is_floating);
+    let is_gone =
+        |old: &&Flow| old.is_floating && sent.iter().all(|flow| flow.name() != old.name());
+    let gone = before.map_or(&[][..], |before| &before.flows).iter();
+    let gone: Vec<&Flow> = gone.filter(is_gone).collect();
+    if !sent.is_empty() || !gone.is_empty() {
+        send_on(&mut out, &sent, &gone, has_host);
+    }
+    rewrite(&mut out, &rewritten, &now.attached);
     out
 }
 
@@ -195,10 +220,10 @@ fn one(out: &mut String, flow: &Flow) {
     line!(out, "add element {table} rules {{ {to} : goto {name} }}");
 }
 
-fn rewrite(out: &mut String, flows: &[&Flow]) {
+fn rewrite(out: &mut String, flows: &[&Flow], attached: &BTreeMap<Ipv4Addr, Ipv4Addr>) {
     let table = REWRITTEN;
     line!(out, "add table {table}\ndelete table {table}");
-    if flows.is_empty() {
+    if flows.is_empty() && attached.is_empty() {
         return;
     }
     line!(out, "add table {table}");
@@ -236,6 +261,17 @@ fn rewrite(out: &mut String, flows: &[&Flow]) {
             "add rule {table} enter {packets} dnat ip addr . port to {hash} map {{ {well} }}"
         );
     }
+    // After the rules: what a balancer leads elsewhere is not the machine's own.
+    for (public, own) in attached {
+        line!(
+            out,
+            "add rule {table} enter ip daddr {public} dnat to {own}"
+        );
+        line!(
+            out,
+            "add rule {table} leave oifname {HOST_LINK} ip saddr {own} snat to {public}"
+        );
+    }
 }
 
 #[cfg(test)]
@@ -246,6 +282,7 @@ mod tests {
         let address = |n: &u8| Ipv4Addr::new(10, 224, 0, *n);
         Flow {
             frontend: Ipv4Addr::new(198, 18, 4, 4),
+            is_public: true,
             protocol: Protocol::Tcp,
             port,
             backend_port: port,
@@ -257,13 +294,20 @@ mod tests {
         }
     }
 
+    fn of(flows: &[Flow]) -> Setting {
+        Setting {
+            flows: flows.to_vec(),
+            attached: BTreeMap::new(),
+        }
+    }
+
     fn has(text: &str, line: &str) -> bool {
         text.lines().any(|own| own.contains(line))
     }
 
     #[test]
     fn only_machines_that_are_well_get_new_connections_and_all_keep_theirs() {
-        let text = script(None, &[flow(80, &[4, 5, 6], &[4, 6])], true);
+        let text = script(None, &of(&[flow(80, &[4, 5, 6], &[4, 6])]));
         assert!(
             has(
                 &text,
@@ -277,7 +321,9 @@ mod tests {
             "{text}"
         );
         assert!(has(&text, "hook ingress device host0"), "{text}");
-        let nobody = script(None, &[flow(80, &[4], &[])], false);
+        let mut inside = flow(80, &[4], &[]);
+        inside.is_public = false;
+        let nobody = script(None, &of(&[inside]));
         assert!(
             !nobody.contains("jhash") && has(&nobody, " drop"),
             "{nobody}"
@@ -288,13 +334,14 @@ mod tests {
     #[test]
     fn a_change_keeps_what_is_known_of_connections() {
         let (web, tls) = (flow(80, &[4, 5], &[4, 5]), flow(443, &[4], &[4]));
-        let first = script(None, &[web.clone(), tls.clone()], true);
+        let both = of(&[web, tls]);
+        let first = script(None, &both);
         assert!(
             has(&first, "delete table netdev kyanite_balancers"),
             "{first}"
         );
         let less = flow(80, &[4, 5], &[5]);
-        let second = script(Some(&[web, tls]), &[less], true);
+        let second = script(Some(&both), &of(&[less]));
         assert!(!has(&second, "delete table netdev"), "{second}");
         assert!(
             !has(&second, "delete map netdev kyanite_balancers flows_tcp_80"),
@@ -313,12 +360,32 @@ mod tests {
     fn without_a_floating_address_packets_are_rewritten() {
         let mut flow = flow(80, &[4, 5], &[4, 5]);
         (flow.is_floating, flow.backend_port) = (false, 30080);
-        let text = script(None, &[flow.clone()], true);
+        let text = script(None, &of(&[flow.clone()]));
         let to = "ip daddr 198.18.4.4 tcp dport 80 dnat ip addr . port to jhash ip saddr . tcp sport mod 2 map \
                   { 0 : 10.224.0.4 . 30080, 1 : 10.224.0.5 . 30080 }";
         assert!(has(&text, to), "{text}");
         assert!(!text.contains("goto"), "{text}");
         flow.distribution = Distribution::Source;
-        assert!(has(&script(None, &[flow], true), "jhash ip saddr mod 2"));
+        assert!(has(&script(None, &of(&[flow])), "jhash ip saddr mod 2"));
+    }
+
+    #[test]
+    fn a_machine_may_have_an_address_of_its_own_and_without_any_nothing_is_left() {
+        let mut own = Setting::default();
+        let public = Ipv4Addr::new(198, 18, 4, 9);
+        own.attached.insert(public, Ipv4Addr::new(10, 0, 0, 4));
+        assert!(own.public().contains(&public));
+        let text = script(None, &own);
+        assert!(
+            has(&text, "enter ip daddr 198.18.4.9 dnat to 10.0.0.4"),
+            "{text}"
+        );
+        assert!(has(&text, "ip saddr 10.0.0.4 snat to 198.18.4.9"), "{text}");
+        // Nobody hooks onto a cable that is not there.
+        let empty = script(Some(&own), &Setting::default());
+        assert!(
+            empty.lines().all(|line| line.contains(" table ")),
+            "{empty}"
+        );
     }
 }
