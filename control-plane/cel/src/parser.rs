@@ -33,6 +33,10 @@ const RESERVED: [&str; 18] = [
     "in",
 ];
 
+/// What an expression may begin with, in the words of upstream's parser.
+const BEGINNINGS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, \
+                          STRING, BYTES, IDENTIFIER}";
+
 /// Binary operators, loosest first, with the functions they call.
 const LEVELS: [&[(&str, &str)]; 3] = [
     &[
@@ -349,7 +353,7 @@ impl Parser<'_> {
                 if other != TokenKind::End {
                     self.next -= 1;
                 }
-                self.unexpected("{'[', '{', '(', '.', '-', '!', literal, IDENTIFIER}")
+                self.unexpected(BEGINNINGS)
             }
         }
     }

@@ -26,6 +26,8 @@ pub enum Reason {
     NotFound,
     /// The value has the wrong type.
     TypeInvalid,
+    /// The rule could not be tried.
+    Internal,
 }
 
 impl Reason {
@@ -41,6 +43,7 @@ impl Reason {
             Reason::TooMany => "FieldValueTooMany",
             Reason::NotFound => "FieldValueNotFound",
             Reason::TypeInvalid => "FieldValueTypeInvalid",
+            Reason::Internal => "InternalError",
         }
     }
 }
@@ -164,14 +167,26 @@ impl Errors {
         self.push(Reason::Invalid, path, with_detail(&head, detail));
     }
 
+    /// The same with the value's text.
+    pub fn invalid_text(&mut self, path: &Path<'_>, shown: &str, detail: &str) {
+        let head = format!("Invalid value: {shown}");
+        self.push(Reason::Invalid, path, with_detail(&head, detail));
+    }
+
     /// `Unsupported value: <value>: supported values: "a", "b"`.
     pub fn not_supported(&mut self, path: &Path<'_>, value: &Value, allowed: &[&str]) {
+        let shown = self.shown(value);
+        self.not_supported_text(path, &shown, allowed);
+    }
+
+    /// The same with the value's text.
+    pub fn not_supported_text(&mut self, path: &Path<'_>, shown: &str, allowed: &[&str]) {
         let list = allowed
             .iter()
             .map(|a| format!("{a:?}"))
             .collect::<Vec<_>>()
             .join(", ");
-        let head = format!("Unsupported value: {}", self.shown(value));
+        let head = format!("Unsupported value: {shown}");
         let detail = if list.is_empty() {
             String::new()
         } else {
@@ -182,16 +197,28 @@ impl Errors {
 
     /// `Duplicate value: <value>`.
     pub fn duplicate(&mut self, path: &Path<'_>, value: &Value) {
-        self.push(
-            Reason::Duplicate,
-            path,
-            format!("Duplicate value: {}", self.shown(value)),
-        );
+        let shown = self.shown(value);
+        self.duplicate_text(path, &shown, "");
+    }
+
+    /// `Duplicate value: <text>[: detail]`.
+    pub fn duplicate_text(&mut self, path: &Path<'_>, shown: &str, detail: &str) {
+        let head = format!("Duplicate value: {shown}");
+        self.push(Reason::Duplicate, path, with_detail(&head, detail));
     }
 
     /// `Forbidden: detail`.
     pub fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
         self.push(Reason::Forbidden, path, with_detail("Forbidden", detail));
+    }
+
+    /// `Internal error: detail`.
+    pub fn internal(&mut self, path: &Path<'_>, detail: &str) {
+        self.push(
+            Reason::Internal,
+            path,
+            with_detail("Internal error", detail),
+        );
     }
 
     /// `Too long: may not be more than N bytes`.

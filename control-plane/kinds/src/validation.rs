@@ -12,6 +12,7 @@ mod cases;
 pub mod cluster;
 mod difference;
 pub mod extensions;
+mod internal;
 pub mod metadata;
 pub mod names;
 pub mod network;

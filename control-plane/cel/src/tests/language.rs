@@ -175,7 +175,7 @@ fn the_checker_speaks_as_upstream() {
         ),
         (
             "1 +",
-            "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', literal, IDENTIFIER}",
+            "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}",
         ),
         ("if", "reserved identifier: if"),
         ("words.size() == words.map(w, w.size()).sum()", "true"),

@@ -20,13 +20,6 @@ pub fn complain(errors: &mut Errors, path: &Path<'_>, value: &str, complaints: V
     }
 }
 
-/// Explains the error reported last.
-pub fn add_detail(errors: &mut Errors, detail: &str) {
-    if let Some(last) = errors.0.last_mut() {
-        last.message = format!("{}: {detail}", last.message);
-    }
-}
-
 /// The field may not differ from the old one.
 pub fn immutable(errors: &mut Errors, path: &Path<'_>, new: &Value, old: &Value) {
     if !same(new, old) {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::field::{Errors, Path};
-use crate::validation::names;
 use crate::validation::reading::{at, flag, has, int, items, some_int, text, texts};
 use crate::validation::rules::{complain, one_of, required, unique};
+use crate::validation::{internal, names};
 
 const SPEC: Path<'static> = Path::root("spec");
 const PRECEDENCE_MAX: i64 = 10_000;
@@ -33,7 +33,8 @@ pub fn flow_schema(object: &Value, errors: &mut Errors) {
             at(spec, "distinguisherMethod"),
         );
         if !matches!(text(method, "type"), "ByNamespace" | "ByUser") {
-            errors.not_supported(&path.child("type"), method, &["ByNamespace", "ByUser"]);
+            let shown = internal::DISTINGUISHER.shown(method);
+            errors.not_supported_text(&path.child("type"), &shown, &["ByNamespace", "ByUser"]);
         }
     }
     let path = SPEC.child("priorityLevelConfiguration");
@@ -276,6 +277,7 @@ pub fn priority_level(object: &Value, errors: &mut Errors) {
                 errors.forbidden(&SPEC.child("limited"), complaint);
             }
             shares(at(spec, "exempt"), &SPEC.child("exempt"), errors);
+            lendable(at(spec, "exempt"), &SPEC.child("exempt"), errors);
         }
         "Limited" => {
             if has(spec, "exempt") {
@@ -314,6 +316,9 @@ fn shares(level: &Value, path: &Path<'_>, errors: &mut Errors) {
             "must be a non-negative integer",
         );
     }
+}
+
+fn lendable(level: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = "lendablePercent";
     if some_int(level, name).is_some_and(|percent| !(0..=100).contains(&percent)) {
         errors.invalid(
@@ -331,6 +336,7 @@ fn limited(level: &Value, path: &Path<'_>, errors: &mut Errors) {
         &path.child("limitResponse"),
         errors,
     );
+    lendable(level, path, errors);
     let name = "borrowingLimitPercent";
     if some_int(level, name).is_some_and(|percent| percent < 0) {
         let complaint = "if specified, must be a non-negative integer";
@@ -436,7 +442,7 @@ mod tests {
                 ),
                 (
                     json!({"spec": {"distinguisherMethod": {"type": "ByMood"}}}),
-                    "spec.distinguisherMethod.type: Unsupported value: {\"type\":\"ByMood\"}: supported values: \"ByNamespace\", \"ByUser\"",
+                    "spec.distinguisherMethod.type: Unsupported value: {\"Type\":\"ByMood\"}: supported values: \"ByNamespace\", \"ByUser\"",
                 ),
                 (
                     json!({"spec": {"priorityLevelConfiguration": null}}),

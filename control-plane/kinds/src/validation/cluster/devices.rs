@@ -195,7 +195,11 @@ fn constraint(constraint: &Value, path: &Path<'_>, known: &BTreeSet<String>, err
         .into_iter()
         .find(|a| has(constraint, a));
     match attribute {
-        None => errors.required(&path.child("matchAttribute"), ""),
+        // The words are upstream's, also where none is set.
+        None => errors.required(
+            path,
+            "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
+        ),
         Some(name) => {
             let value = text(constraint, name);
             if value.split('/').count() != 2 {
@@ -482,7 +486,7 @@ mod tests {
             ),
             (
                 devices(json!({"constraints": [{"requests": ["a"]}]})),
-                "spec.devices.constraints[0].matchAttribute: Required value",
+                "spec.devices.constraints[0]: Required value: exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set",
             ),
             (
                 devices(

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::field::{Errors, Path};
-use crate::validation::names;
 use crate::validation::pods::resources::quantity;
 use crate::validation::reading::{at, deep, entries, int, items, repeated, text, texts};
-use crate::validation::rules::{NEGATIVE, add_detail, complain, unique};
+use crate::validation::rules::{NEGATIVE, complain, unique};
+use crate::validation::{internal, names};
 
 const SPEC: Path<'static> = Path::root("spec");
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -87,8 +87,8 @@ fn taints(object: &Value, errors: &mut Errors) {
             _ => {}
         }
         if same[i] {
-            errors.duplicate(&path, taint);
-            add_detail(errors, "taints must be unique by key and effect pair");
+            let complaint = "taints must be unique by key and effect pair";
+            errors.duplicate_text(&path, &internal::TAINT.shown(taint), complaint);
         }
     }
 }
@@ -109,12 +109,27 @@ fn pod_cidrs(object: &Value, errors: &mut Errors) {
     for (i, range) in texts(spec, "podCIDRs").enumerate() {
         complain(errors, &path.index(i), range, names::cidr(range));
     }
-    let families: Vec<_> = texts(spec, "podCIDRs")
-        .filter_map(names::sloppy_cidr)
-        .map(|net| net.addr().is_ipv4())
-        .collect();
-    let is_pair = matches!(families[..], [first, second] if first != second);
-    if families.len() > 1 && !is_pair {
+    let mut families = Vec::new();
+    let ranges = texts(spec, "podCIDRs").enumerate();
+    let mut wrong = ranges.filter_map(|(i, range)| match names::sloppy_cidr(range) {
+        Some(net) => {
+            families.push(net.addr().is_ipv4());
+            None
+        }
+        None => Some((i, range)),
+    });
+    let wrong = wrong.next();
+    let count = items(spec, "podCIDRs").len();
+    // Upstream counts one that cannot be read as a fault of its own.
+    if let Some((i, range)) = wrong.filter(|_| count > 1) {
+        let cause = format!("invalid CIDR[{i}]: <nil> (invalid CIDR address: {range})");
+        errors.internal(
+            &path,
+            &format!("invalid PodCIDRs. failed to check with dual stack with error:{cause}"),
+        );
+    }
+    let is_pair = wrong.is_none() && matches!(families[..], [first, second] if first != second);
+    if count > 1 && !is_pair {
         let complaint = "may specify no more than one CIDR for each IP family";
         errors.invalid(&path, at(spec, "podCIDRs"), complaint);
     }
@@ -148,7 +163,7 @@ mod tests {
                     taints(
                         json!([{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}]),
                     ),
-                    "metadata.taints[1]: Duplicate value: {\"effect\":\"NoSchedule\",\"key\":\"a\"}: taints must be unique by key and effect pair",
+                    "metadata.taints[1]: Duplicate value: {\"Key\":\"a\",\"Value\":\"\",\"Effect\":\"NoSchedule\",\"TimeAdded\":null}: taints must be unique by key and effect pair",
                 ),
                 (
                     taints(json!([{"key": "a", "effect": "Never"}])),

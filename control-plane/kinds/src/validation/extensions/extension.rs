@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::webhooks::{client_config, review_versions};
 use crate::field::{Errors, Path};
-use crate::validation::names;
 use crate::validation::reading::{at, deep, flag, has, int, items, same_text, text, texts};
 use crate::validation::rules::{immutable, one_of, required};
+use crate::validation::{internal, names};
 
 const SPEC: Path<'static> = Path::root("spec");
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
@@ -29,6 +29,13 @@ const APPROVED: &str = "api-approved.kubernetes.io";
 pub fn definition(object: &Value, errors: &mut Errors) {
     approval(object, &Value::Null, errors);
     definition_spec(object, errors);
+    // Upstream's new definitions have stored what their storage version says.
+    let versions = items(at(object, "spec"), "versions");
+    if !versions.iter().any(|version| flag(version, "storage")) {
+        let complaint = "must have at least one stored version";
+        let status = Path::root("status");
+        errors.invalid(&status.child("storedVersions"), &Value::Null, complaint);
+    }
 }
 
 fn definition_spec(object: &Value, errors: &mut Errors) {
@@ -152,9 +159,15 @@ fn versions(spec: &Value, errors: &mut Errors) {
     for (i, version) in list.iter().enumerate() {
         definition_version(version, &path.index(i), errors);
     }
-    let shown = Value::from(list);
+    for (i, version) in list.iter().enumerate() {
+        let name = text(version, "name");
+        let path = path.index(i);
+        let complaints = names::dns1035_label(name);
+        joined(errors, &path.child("name"), name, &complaints);
+    }
+    let shown = internal::DEFINITION_VERSION.shown(at(spec, "versions"));
     if same_text(list, "name").contains(&true) {
-        errors.invalid(&path, &shown, "must contain unique version names");
+        errors.invalid_text(&path, &shown, "must contain unique version names");
     }
     if list
         .iter()
@@ -163,8 +176,16 @@ fn versions(spec: &Value, errors: &mut Errors) {
         != 1
     {
         let complaint = "must have exactly one version marked as storage version";
-        errors.invalid(&path, &shown, complaint);
+        errors.invalid_text(&path, &shown, complaint);
     }
+    // The field of old that is the first version's name.
+    let first = list.first().map_or("", |version| text(version, "name"));
+    joined(
+        errors,
+        &SPEC.child("version"),
+        first,
+        &names::dns1035_label(first),
+    );
 }
 
 fn definition_version(version: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -172,13 +193,6 @@ fn definition_version(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     if deep(version, &["schema", "openAPIV3Schema"]).is_null() {
         errors.required(&schema.child("openAPIV3Schema"), "");
     }
-    let name = text(version, "name");
-    joined(
-        errors,
-        &path.child("name"),
-        name,
-        &names::dns1035_label(name),
-    );
     if let Some(warning) = at(version, "deprecationWarning").as_str() {
         for complaint in warning_complaints(flag(version, "deprecated"), warning) {
             errors.invalid(

@@ -139,15 +139,17 @@ fn ports(spec: &Value, errors: &mut Errors) {
     let (path, list) = (SPEC.child("ports"), items(spec, "ports"));
     let same_name = same_text(list, "name");
     for (i, item) in list.iter().enumerate() {
-        port(item, list.len() > 1, &path.index(i), errors);
-        let name = text(item, "name");
-        if !name.is_empty() && same_name[i] {
-            errors.duplicate(&path.index(i).child("name"), &name.into());
-        }
+        port(item, list.len() > 1, same_name[i], &path.index(i), errors);
     }
 }
 
-fn port(port: &Value, needs_name: bool, path: &Path<'_>, errors: &mut Errors) {
+fn port(
+    port: &Value,
+    needs_name: bool,
+    has_name_of_another: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let name = text(port, "name");
     if needs_name && name.is_empty() {
         errors.required(&path.child("name"), "");
@@ -158,6 +160,9 @@ fn port(port: &Value, needs_name: bool, path: &Path<'_>, errors: &mut Errors) {
             name,
             names::dns1123_label(name),
         );
+        if has_name_of_another {
+            errors.duplicate(&path.child("name"), &name.into());
+        }
     }
     port_number(port, "port", path, errors);
     protocol(port, path, errors);

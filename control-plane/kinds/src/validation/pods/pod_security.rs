@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::{pod_windows, volume_paths};
 use crate::field::{Errors, Path};
-use crate::validation::names;
 use crate::validation::reading::{at, flag, has, items, text, texts};
 use crate::validation::rules::complain;
 use crate::validation::values::{optional_choice, optional_id};
+use crate::validation::{internal, names};
 
 const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const LOCAL_PROFILE: &str = "localhostProfile";
@@ -72,11 +72,11 @@ pub(crate) fn of_container(
     if at(context, "allowPrivilegeEscalation") == &Value::Bool(false) {
         if flag(context, "privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.invalid(path, context, detail);
+            errors.invalid_text(path, &internal::SECURITY_CONTEXT.shown(context), detail);
         }
         if texts(at(context, "capabilities"), "add").any(|name| name == "CAP_SYS_ADMIN") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.invalid(path, context, detail);
+            errors.invalid_text(path, &internal::SECURITY_CONTEXT.shown(context), detail);
         }
     }
     profiles(errors, path, context);

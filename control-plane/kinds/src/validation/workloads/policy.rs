@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::field::{Errors, Path};
+use crate::validation::internal;
 use crate::validation::reading::{at, has, items};
 use crate::validation::rules::{conditions, label_selector, non_negative, one_of};
 use crate::validation::values::{at_most_all, int_or_percent};
@@ -11,11 +12,8 @@ use crate::validation::values::{at_most_all, int_or_percent};
 pub fn budget(object: &Value, errors: &mut Errors) {
     let (path, spec) = (Path::root("spec"), at(object, "spec"));
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
-        errors.invalid(
-            &path,
-            spec,
-            "minAvailable and maxUnavailable cannot be both set",
-        );
+        let complaint = "minAvailable and maxUnavailable cannot be both set";
+        errors.invalid_text(&path, &internal::BUDGET.shown(spec), complaint);
     }
     for name in ["minAvailable", "maxUnavailable"] {
         if has(spec, name) {

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::{workload, workload_status};
 use crate::field::{Errors, Path};
-use crate::validation::names;
 use crate::validation::pods::pod;
 use crate::validation::pods::pod_update::restore;
 use crate::validation::reading::{at, has, items, same, text};
 use crate::validation::rules::{complain, non_negative};
 use crate::validation::storage::volumes;
 use crate::validation::values::{amount, at_most_all, found, int_or_percent};
+use crate::validation::{internal, names};
 
 const MAY_CHANGE: [&str; 7] = [
     "replicas",
@@ -117,7 +117,10 @@ fn strategy(errors: &mut Errors, path: &Path<'_>, strategy: &Value) {
         }
         "OnDelete" => {}
         "RollingUpdate" => rollout(errors, &rolling_path, rolling),
-        _ => errors.invalid(path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => {
+            let shown = internal::STATEFUL_SET_UPDATE.shown(strategy);
+            errors.invalid_text(path, &shown, "must be 'RollingUpdate' or 'OnDelete'");
+        }
     }
 }
 
