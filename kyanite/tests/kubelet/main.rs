@@ -2,6 +2,7 @@
 //! their kubelet. Needs root and containerd; skipped, loudly, without.
 
 mod place;
+mod resize;
 
 use harness::eventually;
 use place::{IMAGE, Place};

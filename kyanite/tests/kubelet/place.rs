@@ -145,7 +145,7 @@ impl Place {
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": format!("unix://{}", self.path("containerd/containerd.sock").display()),
-            "podLogsDir": self.path("logs"), "cgroupRoot": "/kyanite-kubelet-test", "failSwapOn": false,
+            "podLogsDir": self.path("logs"), "cgroupRoot": format!("/{}", self.cgroups()), "failSwapOn": false,
             "failCgroupV1": false, "rotateCertificates": true, "serverTLSBootstrap": true,
             // A full disk of this host is no concern of the test's.
             "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
@@ -202,6 +202,36 @@ impl Place {
             .expect("it can be created");
     }
 
+    /// Deletes a pod to its end.
+    pub(crate) fn delete(&self, name: &str) {
+        self.kubectl(&["delete", "pod", name, "--timeout=120s"])
+            .expect("it can be deleted");
+    }
+
+    /// Where the pods of this place are counted; places do not meet.
+    fn cgroups(&self) -> String {
+        let name = self.dir.path().file_name().unwrap_or_default();
+        let name = name.to_string_lossy().replace('.', "");
+        format!("kyanite-kubelet-test-{name}")
+    }
+
+    /// A file of a pod's cgroup: the first of these names that is there, by cgroup's first version and its second.
+    pub(crate) fn cgroup(&self, pod: &str, controller: &str, names: &[&str; 2]) -> String {
+        let root = Path::new("/sys/fs/cgroup");
+        let unified = root.join("cgroup.controllers").exists();
+        let (tree, name) = match unified {
+            true => (root.to_owned(), names[1]),
+            false => (root.join(controller), names[0]),
+        };
+        let pods = tree.join(self.cgroups()).join("kubepods");
+        let classes = ["", "burstable", "besteffort"];
+        let mut files = classes
+            .iter()
+            .map(|class| pods.join(class).join(pod).join(name));
+        let text = files.find_map(|file| fs::read_to_string(file).ok());
+        text.unwrap_or_default().trim().to_owned()
+    }
+
     fn ctr(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(self.programs.join("ctr"));
         command
@@ -255,10 +285,10 @@ impl Drop for Place {
             .flatten()
             .flatten()
         {
-            remove_empty(&tree.path().join("kyanite-kubelet-test"));
+            remove_empty(&tree.path().join(self.cgroups()));
             remove_empty(&tree.path().join("k8s.io"));
         }
-        remove_empty(Path::new("/sys/fs/cgroup/kyanite-kubelet-test"));
+        remove_empty(&Path::new("/sys/fs/cgroup").join(self.cgroups()));
     }
 }
 

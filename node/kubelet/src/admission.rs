@@ -41,7 +41,7 @@ const SAFE_SYSCTLS: [&str; 12] = [
 pub fn refuse(pod: &Pod, facts: &Facts<'_>) -> Option<Ending> {
     let (reason, message) = sysctls(pod, facts)
         .or_else(|| system(pod))
-        .or_else(|| room(pod, facts))
+        .or_else(|| room(pod, facts.others, facts.allocatable))
         .or_else(|| ports(pod, facts))
         .or_else(|| affinity(pod, facts))
         .or_else(|| taints(pod, facts))?;
@@ -80,23 +80,23 @@ fn system(pod: &Pod) -> Refusal {
     (os.name != "linux").then(|| ("PodOSNotSupported".to_owned(), message))
 }
 
-fn room(pod: &Pod, facts: &Facts<'_>) -> Refusal {
+/// What is missing for a pod beside the others, if anything: reason and message.
+pub(crate) fn room(pod: &Pod, others: &[&Pod], allocatable: &BTreeMap<String, i64>) -> Refusal {
     let out = |name: &str, requested: i64, used: i64, capacity: i64| {
         let message = format!(
             "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
         );
         Some((format!("OutOf{name}"), message))
     };
-    for (name, capacity) in facts.allocatable {
+    for (name, capacity) in allocatable {
         let requested = if name == "pods" {
             1
         } else {
             resources::pod_request(pod, name)
         };
         let used = match name.as_str() {
-            "pods" => facts.others.len() as i64,
-            _ => facts
-                .others
+            "pods" => others.len() as i64,
+            _ => others
                 .iter()
                 .map(|other| resources::pod_request(other, name))
                 .sum(),

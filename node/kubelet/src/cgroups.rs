@@ -60,13 +60,20 @@ pub struct Cgroups {
     pids: i64,
 }
 
-/// What a pod's cgroup allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// More memory than anybody has: how cgroup v1 says that there is no limit.
+const UNLIMITED: i64 = 1 << 60;
+
+/// What a pod's cgroup allows. What is not said is not limited, or not changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    shares: i64,
-    quota: Option<i64>,
-    memory: Option<i64>,
-    pids: Option<i64>,
+    /// Weight among others.
+    pub shares: Option<i64>,
+    /// Microseconds per period.
+    pub quota: Option<i64>,
+    /// Bytes.
+    pub memory: Option<i64>,
+    /// Processes.
+    pub pids: Option<i64>,
 }
 
 impl Allowance {
@@ -77,7 +84,7 @@ impl Allowance {
             _ => resources::pod_limit(pod, name),
         };
         Self {
-            shares: resources::shares(resources::pod_request(pod, "cpu")),
+            shares: Some(resources::shares(resources::pod_request(pod, "cpu"))),
             quota: limit("cpu").map(resources::quota),
             memory: limit("memory"),
             pids: (pids > 0).then_some(pids),
@@ -87,7 +94,7 @@ impl Allowance {
     /// A part of the processors, and no limits.
     fn share(milli: i64) -> Self {
         Self {
-            shares: resources::shares(milli),
+            shares: Some(resources::shares(milli)),
             quota: None,
             memory: None,
             pids: None,
@@ -111,13 +118,16 @@ impl Allowance {
         let memory = self.memory.map(|bytes| bytes.to_string());
         let pids = self.pids.map(|count| count.to_string());
         if unified {
-            files.push(("cpu.weight", resources::weight(self.shares).to_string()));
+            let weight = self
+                .shares
+                .map(|shares| resources::weight(shares).to_string());
+            files.extend(weight.map(|text| ("cpu.weight", text)));
             let period = resources::PERIOD;
             let quota = self.quota.map(|quota| format!("{quota} {period}"));
             files.extend(quota.map(|text| ("cpu.max", text)));
             files.extend(memory.map(|text| ("memory.max", text)));
         } else {
-            files.push(("cpu.shares", self.shares.to_string()));
+            files.extend(self.shares.map(|n| ("cpu.shares", n.to_string())));
             files.extend(
                 self.quota
                     .map(|quota| ("cpu.cfs_quota_us", quota.to_string())),
@@ -155,10 +165,77 @@ impl Cgroups {
         self.hierarchy.is_unified()
     }
 
-    /// Makes a pod's cgroup with all above it, or brings its limits up to date.
-    pub async fn ensure(&self, pod: &Pod) -> io::Result<()> {
-        self.allow(&self.parent(pod), &Allowance::of(pod, self.pids))
-            .await
+    /// Makes a pod's cgroup with all above it. With containers in it, it keeps its limits: they change only when the
+    /// pod is resized, and in an order.
+    pub async fn ensure(&self, pod: &Pod, is_empty: bool) -> io::Result<()> {
+        let path = self.parent(pod);
+        let mut places = self.trees().iter().map(|tree| below(tree, &path));
+        // systemd has slices only where it has something to limit.
+        let made = match self.driver {
+            Driver::Cgroupfs => places.all(|place| place.is_dir()),
+            Driver::Systemd => places.any(|place| place.is_dir()),
+        };
+        if made && !is_empty {
+            return Ok(());
+        }
+        self.allow(&path, &Allowance::of(pod, self.pids)).await
+    }
+
+    /// What a pod's cgroup should allow.
+    pub fn wanted(&self, pod: &Pod) -> Allowance {
+        Allowance::of(pod, self.pids)
+    }
+
+    /// What a pod's cgroup allows now.
+    pub fn current(&self, pod: &Pod) -> Allowance {
+        let path = self.parent(pod);
+        let value = |name: &str| self.first(&path, name);
+        let number = |name: &str| value(name)?.parse().ok();
+        let bounded = |bytes: &i64| (0..UNLIMITED).contains(bytes);
+        if self.is_unified() {
+            let quota = value("cpu.max");
+            let quota = quota.as_deref().and_then(|text| text.split(' ').next());
+            let shares = |weight: i64| 2 + (weight - 1) * 262_142 / 9999;
+            return Allowance {
+                shares: number("cpu.weight").map(shares),
+                quota: quota.and_then(|text| text.parse().ok()),
+                memory: number("memory.max").filter(bounded),
+                pids: None,
+            };
+        }
+        Allowance {
+            shares: number("cpu.shares"),
+            quota: number("cpu.cfs_quota_us").filter(|quota| *quota > 0),
+            memory: number("memory.limit_in_bytes").filter(bounded),
+            pids: None,
+        }
+    }
+
+    /// Changes what a pod's cgroup allows; what is not said stays.
+    pub async fn change(&self, pod: &Pod, allowance: &Allowance) -> io::Result<()> {
+        self.allow(&self.parent(pod), allowance).await
+    }
+
+    /// The memory that a pod uses, or one of its containers.
+    pub fn memory_used(&self, pod: &Pod, container: Option<&str>) -> Option<i64> {
+        let pod = self.parent(pod);
+        let path = match (self.driver, container) {
+            (_, None) => pod,
+            (Driver::Cgroupfs, Some(id)) => format!("{pod}/{id}"),
+            (Driver::Systemd, Some(id)) => format!("{pod}/cri-containerd-{id}.scope"),
+        };
+        let name = match self.is_unified() {
+            true => "memory.current",
+            false => "memory.usage_in_bytes",
+        };
+        self.first(&path, name)?.parse().ok()
+    }
+
+    /// A file of a cgroup, in the tree that has it.
+    fn first(&self, path: &str, name: &str) -> Option<String> {
+        let mut files = self.trees().iter().map(|tree| below(tree, path).join(name));
+        let text = files.find_map(|file| fs::read_to_string(file).ok())?;
+        Some(text.trim().to_owned())
     }
 
     /// Bounds what all pods may use together.
@@ -353,13 +430,13 @@ fn remove_directories(directory: &Path) -> io::Result<()> {
 async fn slice(path: &str, allowance: &Allowance) -> io::Result<()> {
     let name = path.rsplit('/').next().unwrap_or_default();
     systemctl(&["start", name]).await?;
-    let weight = format!("CPUWeight={}", resources::weight(allowance.shares));
     let mut words = vec![
         "set-property".to_owned(),
         "--runtime".to_owned(),
         name.to_owned(),
-        weight,
     ];
+    let weight = |shares| format!("CPUWeight={}", resources::weight(shares));
+    words.extend(allowance.shares.map(weight));
     // systemd's is a share of each second.
     let percent = |quota: i64| (quota * 100 + resources::PERIOD - 1) / resources::PERIOD;
     words.extend(
@@ -480,7 +557,7 @@ mod tests {
     #[test]
     fn allowances_become_files_of_either_version() {
         let allowance = Allowance {
-            shares: 512,
+            shares: Some(512),
             quota: Some(50_000),
             memory: Some(1 << 20),
             pids: None,

@@ -2,6 +2,7 @@
 
 mod file;
 mod flags;
+mod known;
 mod text;
 
 pub use file::{Authentication, Authorization, CrashLoopBackOff, KubeletConfiguration};
@@ -93,7 +94,9 @@ fn parse(path: &Path) -> Result<Value, Error> {
         cause,
     };
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-    serde_saphyr::from_str(&text).map_err(|e| wrong(e.to_string()))
+    let value: Value = serde_saphyr::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    known::check(&value).map_err(wrong)?;
+    Ok(value)
 }
 
 fn checked(value: Value, path: &Path) -> Result<KubeletConfiguration, Error> {
@@ -219,6 +222,41 @@ mod tests {
     }
 
     #[test]
+    fn a_field_that_nobody_knows_or_that_is_said_twice_is_an_error_with_its_place() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let drop_ins = directory.path().join("d");
+        std::fs::create_dir(&drop_ins).expect("a directory");
+        let (file, drop_in) = (directory.path().join("k.yaml"), drop_ins.join("10.conf"));
+        let cases = [
+            (
+                "maxPods: 3\n",
+                "authentication: {x509: {caFile: /x}}\n",
+                &drop_in,
+                "authentication.x509.caFile",
+            ),
+            ("evictionhard: {}\n", "", &file, "evictionhard"),
+            ("maxPods: 3\nport: 1\nmaxPods: 4\n", "", &file, "maxPods"),
+            (
+                "authorization: {mode: Webhook, mode: AlwaysAllow}\n",
+                "",
+                &file,
+                "mode",
+            ),
+        ];
+        for (in_file, in_drop_in, at, field) in cases {
+            std::fs::write(&file, format!("{head}{in_file}")).expect("a file");
+            std::fs::write(&drop_in, format!("{head}{in_drop_in}")).expect("a file");
+            let error = read(Some(&file), Some(&drop_ins), &[]).expect_err(field);
+            let text = error.to_string();
+            assert!(
+                text.contains(&at.display().to_string()) && text.contains(field),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn without_a_file_the_old_defaults_hold_and_flags_win() {
         let flags = [
             ("max-pods".to_owned(), "30".to_owned()),
@@ -242,7 +280,8 @@ mod tests {
         let report = |file: &str, frequency: &str| {
             let directory = tempfile::tempdir().expect("a directory");
             let path = directory.path().join("kubelet.yaml");
-            std::fs::write(&path, file).expect("a file");
+            let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+            std::fs::write(&path, format!("{head}{file}")).expect("a file");
             let flag = (
                 "node-status-update-frequency".to_owned(),
                 frequency.to_owned(),
@@ -250,8 +289,8 @@ mod tests {
             let config = read(Some(&path), None, &[flag]).expect("it can be read");
             config.node_status_report_frequency.0.as_secs()
         };
-        assert_eq!(report("{}", "10s"), 300);
-        assert_eq!(report("{}", "2s"), 2);
+        assert_eq!(report("", "10s"), 300);
+        assert_eq!(report("", "2s"), 2);
         assert_eq!(report("nodeStatusReportFrequency: 1m", "2s"), 60);
     }
 

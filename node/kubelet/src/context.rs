@@ -18,6 +18,7 @@ use crate::machine::Machine;
 use crate::make::dns::Resolvers;
 use crate::objects::Objects;
 use crate::pods::Pods;
+use crate::resize::ledger::Ledger;
 use crate::spec;
 use crate::statuses::Statuses;
 use crate::volumes::Mounts;
@@ -58,6 +59,10 @@ pub struct Context {
     pub pressure: Pressure,
     /// The mirrors of static pods, by the static pod's UID.
     pub mirrors: RwLock<BTreeMap<String, Arc<Pod>>>,
+    /// What pods were granted.
+    pub allocated: Ledger,
+    /// What containers were given.
+    pub actuated: Ledger,
     /// When this kubelet started.
     pub started: Timestamp,
 }

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -66,6 +66,13 @@ pub struct Kill {
     pub cause: Cause,
 }
 
+/// What is known beside the spec and the runtime.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    verdicts: &'a Verdicts,
+    resized: &'a BTreeSet<String>,
+}
+
 /// What to do, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Actions {
@@ -87,8 +94,8 @@ pub struct Actions {
     pub main: Vec<usize>,
 }
 
-/// Decides. A pod that is being deleted is not for this function.
-pub fn decide(pod: &Pod, seen: &Seen, verdicts: &Verdicts) -> Actions {
+/// Decides. A pod that is being deleted is not for this function. `resized` must start anew to get other resources.
+pub fn decide(pod: &Pod, seen: &Seen, verdicts: &Verdicts, resized: &BTreeSet<String>) -> Actions {
     let (new, attempt, sandbox_id) = sandbox_changed(pod, seen);
     let mut actions = Actions {
         kill_pod: new,
@@ -106,10 +113,11 @@ pub fn decide(pod: &Pod, seen: &Seen, verdicts: &Verdicts) -> Actions {
             actions.ephemeral.push(at);
         }
     }
-    if !initialise(pod, seen, verdicts, &mut actions) || actions.kill_pod {
+    let known = Known { verdicts, resized };
+    if !initialise(pod, seen, known, &mut actions) || actions.kill_pod {
         return actions;
     }
-    let kept = main_containers(pod, seen, verdicts, &mut actions);
+    let kept = main_containers(pod, seen, known, &mut actions);
     if kept == 0 && actions.main.is_empty() {
         // This is how a pod that has ended loses its sandbox, and sidecars end with what they serve.
         actions.kill_pod = true;
@@ -162,7 +170,7 @@ fn start_over(pod: &Pod, seen: &Seen, actions: &mut Actions) {
 }
 
 /// Init containers and sidecars; whether the main containers may start.
-fn initialise(pod: &Pod, seen: &Seen, verdicts: &Verdicts, actions: &mut Actions) -> bool {
+fn initialise(pod: &Pod, seen: &Seen, known: Known<'_>, actions: &mut Actions) -> bool {
     let containers = spec::init_containers(pod);
     let initialised = spec::spec(pod)
         .containers
@@ -179,7 +187,7 @@ fn initialise(pod: &Pod, seen: &Seen, verdicts: &Verdicts, actions: &mut Actions
     // What came before has done its part; of it only sidecars are kept up.
     for (at, container) in containers.iter().enumerate().take(earlier) {
         if spec::is_sidecar(container) {
-            keep_up(at, container, seen, verdicts, actions);
+            keep_up(at, container, seen, known, actions);
         }
     }
     if initialised || containers.is_empty() {
@@ -191,7 +199,7 @@ fn initialise(pod: &Pod, seen: &Seen, verdicts: &Verdicts, actions: &mut Actions
     };
     let container = &containers[latest];
     let done = match spec::is_sidecar(container) {
-        true => keep_up(latest, container, seen, verdicts, actions),
+        true => keep_up(latest, container, seen, known, actions),
         false => run_to_end(pod, latest, container, seen, actions),
     };
     if done && latest + 1 < containers.len() {
@@ -206,9 +214,10 @@ fn keep_up(
     at: usize,
     container: &Container,
     seen: &Seen,
-    verdicts: &Verdicts,
+    known: Known<'_>,
     actions: &mut Actions,
 ) -> bool {
+    let verdicts = known.verdicts;
     let Some(found) = seen.current(&container.name) else {
         actions.init.push(at);
         return false;
@@ -239,6 +248,11 @@ fn keep_up(
             message: format!("Init container {} failed {word} probe", found.name),
             cause,
         });
+        actions.init.push(at);
+        return false;
+    }
+    if known.resized.contains(&found.name) {
+        actions.kill.push(resize(found));
         actions.init.push(at);
         return false;
     }
@@ -281,7 +295,7 @@ fn run_to_end(
 }
 
 /// The main containers; how many go on as they are.
-fn main_containers(pod: &Pod, seen: &Seen, verdicts: &Verdicts, actions: &mut Actions) -> usize {
+fn main_containers(pod: &Pod, seen: &Seen, known: Known<'_>, actions: &mut Actions) -> usize {
     let mut kept = 0;
     for (at, container) in spec::spec(pod).containers.iter().enumerate() {
         let Some(found) = seen.current(&container.name) else {
@@ -296,7 +310,12 @@ fn main_containers(pod: &Pod, seen: &Seen, verdicts: &Verdicts, actions: &mut Ac
         };
         match found.state {
             ContainerState::Running => {
-                let Some((message, cause)) = why_stop(container, found, verdicts) else {
+                let Some((message, cause)) = why_stop(container, found, known.verdicts) else {
+                    if known.resized.contains(&found.name) {
+                        actions.kill.push(resize(found));
+                        actions.main.push(at);
+                        continue;
+                    }
                     kept += 1;
                     continue;
                 };
@@ -362,6 +381,15 @@ fn changed(container: &Container, found: &seen::Container) -> bool {
 
 /// What our hashes begin with, as no hexadecimal number does.
 pub const OWN_HASH: &str = "k";
+
+fn resize(found: &seen::Container) -> Kill {
+    Kill {
+        id: found.id.clone(),
+        name: found.name.clone(),
+        message: format!("Container {} resize requires restart", found.name),
+        cause: Cause::Other,
+    }
+}
 
 fn unknown(found: &seen::Container) -> Kill {
     Kill {

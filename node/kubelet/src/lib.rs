@@ -27,6 +27,7 @@ pub mod objects;
 pub mod pleg;
 pub mod pods;
 pub mod probes;
+pub mod resize;
 pub mod resources;
 mod run;
 pub mod seen;

@@ -1,5 +1,7 @@
 //! The pods of this node: who gets a worker, who is refused, who is left over from before.
 
+mod resizes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use crate::admission;
 use crate::context::Context;
 use crate::cri;
 use crate::eviction::Kill;
+use crate::resize::{self, PodResources};
 use crate::seen;
 use crate::spec;
 use crate::statics;
@@ -26,6 +29,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
 struct Entry {
     handle: Handle,
+    /// As its source has it: what it asks for, not what it was granted.
     pod: Arc<Pod>,
 }
 
@@ -37,6 +41,8 @@ pub(crate) struct Manager {
     workers: BTreeMap<String, Entry>,
     refused: BTreeSet<String>,
     statics: BTreeMap<String, Arc<Pod>>,
+    /// Pods that ask for other resources and wait, since when.
+    pending: BTreeMap<String, Option<jiff::Timestamp>>,
     /// The workers; each ends with its pod's UID.
     tasks: JoinSet<String>,
     above: Above,
@@ -52,6 +58,7 @@ impl Manager {
             workers: BTreeMap::new(),
             refused: BTreeSet::new(),
             statics: BTreeMap::new(),
+            pending: BTreeMap::new(),
             tasks: JoinSet::new(),
             above: Above::default(),
         }
@@ -115,12 +122,20 @@ impl Manager {
             }
         }
         self.refused.retain(|uid| uids.contains(uid.as_str()));
+        self.ctx.allocated.keep_only(&uids);
+        self.ctx.actuated.keep_only(&uids);
         for pod in &wanted {
+            let granted = self.granted(pod);
             match self.workers.get_mut(spec::uid(pod)) {
-                Some(entry) => update(entry, pod),
+                Some(entry) => {
+                    if update(entry, pod, granted) {
+                        self.note_resize(spec::uid(pod));
+                    }
+                }
                 None => self.begin(pod),
             }
         }
+        self.grant_resizes();
     }
 
     fn begin(&mut self, pod: &Arc<Pod>) {
@@ -132,21 +147,25 @@ impl Manager {
         if !deleting && !is_over(pod) {
             let known = pod.status.as_ref().is_some_and(|s| s.start_time.is_some());
             // What runs already was taken before.
-            if let Some(ending) = (!known).then(|| self.refusal(pod)).flatten() {
+            let granted = self.granted(pod);
+            if let Some(ending) = (!known).then(|| self.refusal(&granted)).flatten() {
                 self.refuse(pod, ending);
                 return;
             }
+            let resources = PodResources::of(&granted);
+            self.ctx.allocated.set(&uid, resources);
         }
         let order = Order {
-            pod: Arc::clone(pod),
+            pod: self.granted(pod),
             gone: false,
             kill: None,
+            pending: resize::Condition::told(pod, resize::PENDING),
         };
-        self.start(uid, order);
+        self.start(uid.clone(), Arc::clone(pod), order);
+        self.note_resize(&uid);
     }
 
-    fn start(&mut self, uid: String, order: Order) {
-        let pod = Arc::clone(&order.pod);
+    fn start(&mut self, uid: String, pod: Arc<Pod>, order: Order) {
         let (handle, work) = worker::start(Arc::clone(&self.ctx), order);
         self.workers.insert(uid.clone(), Entry { handle, pod });
         self.tasks.spawn(async move {
@@ -155,19 +174,21 @@ impl Manager {
         });
     }
 
-    fn refusal(&self, pod: &Pod) -> Option<Ending> {
-        let active: Vec<Arc<Pod>> = self.workers.values().map(|e| Arc::clone(&e.pod)).collect();
+    /// The pods that are counted, each with what it was granted.
+    fn active(&self) -> Vec<Arc<Pod>> {
         let over = |pod: &Pod| {
             let status = self.ctx.statuses.get(spec::uid(pod));
             is_over(pod)
                 || status
                     .is_some_and(|s| matches!(s.phase.as_deref(), Some("Failed" | "Succeeded")))
         };
-        let others: Vec<&Pod> = active
-            .iter()
-            .map(|pod| &**pod)
-            .filter(|pod| !over(pod))
-            .collect();
+        let entries = self.workers.values().filter(|entry| !over(&entry.pod));
+        entries.map(|entry| self.granted(&entry.pod)).collect()
+    }
+
+    fn refusal(&self, pod: &Pod) -> Option<Ending> {
+        let active = self.active();
+        let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
         let node = self.node.get(&ObjectKey::new("", self.ctx.node()));
         let facts = admission::Facts {
             node: node.as_deref(),
@@ -225,8 +246,9 @@ impl Manager {
                 pod,
                 gone: true,
                 kill: Some((None, Some(1))),
+                pending: None,
             };
-            self.start(uid, order);
+            self.start(uid, Arc::clone(&order.pod), order);
         }
     }
 
@@ -328,7 +350,9 @@ impl Manager {
     }
 
     async fn keep_above(&mut self) {
-        let pods = self.workers.values().map(|entry| &*entry.pod);
+        let entries = self.workers.values();
+        let pods: Vec<Arc<Pod>> = entries.map(|entry| self.granted(&entry.pod)).collect();
+        let pods = pods.iter().map(|pod| &**pod);
         self.above.keep(&self.ctx, pods).await;
     }
 
@@ -341,6 +365,7 @@ impl Manager {
         if self.read_statics() {
             self.reconcile();
         }
+        self.grant_resizes();
         self.keep_mirrors().await;
         self.adopt_leftovers().await;
         for uid in self.ctx.cgroups.uids() {
@@ -358,10 +383,11 @@ fn is_over(pod: &Pod) -> bool {
     )
 }
 
-/// Hands a newer pod to its worker; that wakes it only if something in it is for the worker.
-fn update(entry: &mut Entry, pod: &Arc<Pod>) {
+/// Hands a newer pod to its worker, with what it was granted; that wakes it only if something in it is for the worker.
+/// Whether its spec has changed.
+fn update(entry: &mut Entry, pod: &Arc<Pod>, granted: Arc<Pod>) -> bool {
     if Arc::ptr_eq(&entry.pod, pod) {
-        return;
+        return false;
     }
     let concerns = |pod: &Pod| {
         let meta = &pod.metadata;
@@ -383,10 +409,12 @@ fn update(entry: &mut Entry, pod: &Arc<Pod>) {
             is_over(pod),
         )
     };
-    let news = entry.pod.spec != pod.spec || concerns(&entry.pod) != concerns(pod);
+    let other = entry.pod.spec != pod.spec;
+    let news = other || concerns(&entry.pod) != concerns(pod);
     entry.pod = Arc::clone(pod);
     entry.handle.orders.send_if_modified(|order| {
-        order.pod = Arc::clone(pod);
+        order.pod = granted;
         news
     });
+    other
 }

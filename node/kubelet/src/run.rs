@@ -25,6 +25,7 @@ use crate::node;
 use crate::objects::{Live, Objects};
 use crate::pleg::{self, Pulse};
 use crate::pods::Pods;
+use crate::resize::ledger::{self, Ledger};
 use crate::serving;
 use crate::statuses::Statuses;
 use crate::upkeep;
@@ -48,6 +49,9 @@ pub enum Error {
     /// The node's certificates.
     #[error("{0}")]
     Certificate(#[from] certificates::Error),
+    /// What pods were given.
+    #[error("{0}")]
+    Ledger(#[from] ledger::Error),
     /// Something is missing.
     #[error("{0}")]
     Settings(String),
@@ -146,6 +150,8 @@ pub async fn run_with(
         network_ready: AtomicBool::new(false),
         mirrors: RwLock::default(),
         pressure: Pressure::default(),
+        allocated: Ledger::open(&settings.root_dir, ledger::ALLOCATED)?,
+        actuated: Ledger::open(&settings.root_dir, ledger::ACTUATED)?,
         started: Timestamp::now(),
         mounts,
         objects,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tonic::Status;
 
 use crate::cri::{self, ContainerState, Runtime};
+use crate::resources::PERIOD;
 
 /// The label with the pod's name, on sandboxes and containers.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -40,8 +41,19 @@ pub struct Sandbox {
     pub ips: Vec<String>,
 }
 
+/// What a container may use, as its runtime tells; 0 is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Its weight.
+    pub cpu_shares: i64,
+    /// Microseconds of each period of a tenth of a second.
+    pub cpu_quota: i64,
+    /// Bytes.
+    pub memory: i64,
+}
+
 /// A container.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Container {
     /// The runtime's id.
     pub id: String,
@@ -77,6 +89,8 @@ pub struct Container {
     pub message_file: String,
     /// Whether the log may stand in for them.
     pub message_from_log: bool,
+    /// What it may use, where the runtime tells.
+    pub limits: Option<Limits>,
 }
 
 /// All that the runtime has for one pod, the newest first.
@@ -200,6 +214,7 @@ fn container_of(mut status: cri::ContainerStatus, sandbox_id: String) -> Contain
         .mounts
         .iter()
         .find(|m| m.container_path == message_path);
+    let limits = status.resources.and_then(|r| r.linux).map(limits_of);
     let image = status.image.unwrap_or_default();
     let asked_for = match image.user_specified_image.is_empty() {
         true => image.image,
@@ -224,6 +239,21 @@ fn container_of(mut status: cri::ContainerStatus, sandbox_id: String) -> Contain
             .map(|m| m.host_path.clone())
             .unwrap_or_default(),
         message_from_log: take(annotations, MESSAGE_POLICY) == "FallbackToLogsOnError",
+        limits,
         id: status.id,
+    }
+}
+
+fn limits_of(linux: cri::LinuxContainerResources) -> Limits {
+    // Of another period than ours it is the same part.
+    let period = if linux.cpu_period > 0 {
+        linux.cpu_period
+    } else {
+        PERIOD
+    };
+    Limits {
+        cpu_shares: linux.cpu_shares,
+        cpu_quota: linux.cpu_quota * PERIOD / period,
+        memory: linux.memory_limit_in_bytes,
     }
 }

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::decide::{Verdict, Verdicts};
+use crate::resize::{Condition, PodResources};
 use crate::seen::Seen;
 use crate::spec::{self, Role};
 
@@ -60,6 +61,10 @@ pub struct Facts<'a> {
     pub ending: Option<&'a Ending>,
     /// The node's addresses, the family of the first one first.
     pub host_ips: &'a [String],
+    /// What the runtime has accepted of the containers' resources.
+    pub actuated: &'a PodResources,
+    /// Whether the pod is resized, or waits for it.
+    pub resizes: &'a [Condition],
     /// Now.
     pub now: Timestamp,
 }

@@ -1,7 +1,7 @@
 //! Writes the statuses of pods: each when it has changed, merged with what others wrote, and the last word of a pod
 //! that is deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::spec;
+use crate::status;
 
 /// What is to be written, by UID.
 #[derive(Clone, Default)]
@@ -32,6 +33,19 @@ struct Entry {
     /// Nothing of it is left on this node: its object may go.
     finished: bool,
     failures: u32,
+    /// Conditions of ours that are over and must be taken away.
+    over: BTreeSet<String>,
+}
+
+impl Entry {
+    /// Notes which conditions of ours are over with a new status, and which are not any more.
+    fn note_over(&mut self, before: PodStatus, now: &PodStatus) {
+        let has = |kind: &str| now.conditions.iter().flatten().any(|c| c.type_ == kind);
+        self.over.retain(|kind| !has(kind));
+        let gone = before.conditions.into_iter().flatten().map(|c| c.type_);
+        self.over
+            .extend(gone.filter(|kind| status::is_own(kind) && !has(kind)));
+    }
 }
 
 impl Statuses {
@@ -51,18 +65,22 @@ impl Statuses {
                 let deleting = pod.metadata.deletion_timestamp.is_some();
                 let new = deleting && entry.pod.metadata.deletion_timestamp.is_none();
                 entry.dirty |= new || !same(&entry.status, &status);
+                entry.note_over(entry.status.clone(), &status);
                 entry.status = status;
                 entry.pod = Arc::clone(pod);
             }
             None => {
                 let dirty = pod.status.as_ref().is_none_or(|old| !same(old, &status));
-                let entry = Entry {
+                let mut entry = Entry {
                     pod: Arc::clone(pod),
                     status,
                     dirty,
                     finished: false,
                     failures: 0,
+                    over: BTreeSet::new(),
                 };
+                let before = pod.status.clone().unwrap_or_default();
+                entry.note_over(before, &entry.status.clone());
                 entries.insert(uid.to_owned(), entry);
             }
         }
@@ -97,6 +115,8 @@ impl Statuses {
         };
         let theirs = pod.status.clone().unwrap_or_default();
         if !entry.dirty && !same(&theirs, &merged(&entry.status, &theirs)) {
+            let ours = entry.status.clone();
+            entry.note_over(theirs, &ours);
             entry.dirty = true;
             self.0.changed.notify_one();
         }
@@ -131,16 +151,22 @@ impl Statuses {
 
     /// Writes one; whether that is done.
     async fn write(&self, actor: &Actor, uid: &str) -> bool {
-        let (pod, status, finished) = {
+        let (pod, status, finished, over) = {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(uid) else {
                 return true;
             };
             entry.dirty = false;
-            (Arc::clone(&entry.pod), entry.status.clone(), entry.finished)
+            let over = std::mem::take(&mut entry.over);
+            (
+                Arc::clone(&entry.pod),
+                entry.status.clone(),
+                entry.finished,
+                over,
+            )
         };
         let (namespace, name) = (spec::namespace(&pod), spec::name(&pod));
-        let patch = Patch::Strategic(patch(uid, &status));
+        let patch = Patch::Strategic(patch(uid, &status, &over));
         let answer: client_runtime::Answer<Pod> =
             actor.patch((namespace, name), Some("status"), &patch).await;
         let written = match answer {
@@ -154,6 +180,7 @@ impl Statuses {
                 if let Some(entry) = self.entries().get_mut(uid) {
                     entry.dirty = true;
                     entry.failures += 1;
+                    entry.over.extend(over);
                 }
                 return false;
             }
@@ -203,7 +230,7 @@ fn is_gone(error: &client_runtime::SyncError) -> bool {
 
 /// The change that makes the API server's status ours. Lists that are merged by the server are replaced where they
 /// are ours alone; conditions are merged, so those of others stay.
-fn patch(uid: &str, status: &PodStatus) -> Value {
+fn patch(uid: &str, status: &PodStatus, over: &BTreeSet<String>) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_default();
     for field in ["reason", "message", "podIP", "hostIP"] {
         if value.get(field).is_none() {
@@ -215,6 +242,12 @@ fn patch(uid: &str, status: &PodStatus) -> Value {
             list.insert(0, json!({"$patch": "replace"}));
         }
     }
+    if let Some(list) = value.get_mut("conditions").and_then(Value::as_array_mut) {
+        let gone = over
+            .iter()
+            .map(|kind| json!({"$patch": "delete", "type": kind}));
+        list.extend(gone);
+    }
     json!({"metadata": {"uid": uid}, "status": value})
 }
 
@@ -224,7 +257,7 @@ fn merged(ours: &PodStatus, theirs: &PodStatus) -> PodStatus {
     let own = ours.conditions.clone().unwrap_or_default();
     let others = theirs.conditions.iter().flatten();
     let others = others
-        .filter(|c| !own.iter().any(|o| o.type_ == c.type_))
+        .filter(|c| !own.iter().any(|o| o.type_ == c.type_) && !status::is_own(&c.type_))
         .cloned();
     let mut conditions = own.clone();
     conditions.extend(others);

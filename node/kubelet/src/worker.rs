@@ -3,6 +3,7 @@
 
 mod config;
 mod end;
+mod resize;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use crate::context::Context;
 use crate::cri::ContainerState;
 use crate::pods::{ContainerRef, KnownPod};
 use crate::probes::{self, Board, Kind, Running};
+use crate::resize::{Condition, PodResources};
 use crate::seen::{self, Seen};
 use crate::spec;
 use crate::status::{self, Ending, Facts, Waiting};
@@ -28,12 +30,14 @@ use crate::{decide, lifecycle, messages};
 /// What a worker is told. The newest order counts.
 #[derive(Clone)]
 pub struct Order {
-    /// The pod as its source has it.
+    /// The pod as its source has it, with the resources that it was granted.
     pub pod: Arc<Pod>,
     /// The source does not have it any more.
     pub gone: bool,
     /// It must end, for this reason, in so many seconds.
     pub kill: Option<(Option<Ending>, Option<i64>)>,
+    /// It asks for other resources, which it has not been granted.
+    pub pending: Option<Condition>,
 }
 
 impl Order {
@@ -76,6 +80,10 @@ struct Worker {
     status: Option<PodStatus>,
     ending: Option<Ending>,
     adopted: bool,
+    /// The resources that it was granted when it was last looked at.
+    sized: Option<PodResources>,
+    /// A resize that was granted and is not done.
+    resizing: Option<Condition>,
 }
 
 /// Starts a worker; it ends when nothing of the pod is left.
@@ -109,6 +117,8 @@ pub fn start(
         status: None,
         ending: None,
         adopted: false,
+        sized: None,
+        resizing: None,
     };
     (handle, worker.run())
 }
@@ -158,6 +168,7 @@ impl Worker {
                 // The kubelet's own are newer here.
                 Some(_) if status::is_own(&condition.type_) => {}
                 Some(mine) => *mine = condition,
+                None if status::is_own(&condition.type_) => {}
                 None => own.push(condition),
             }
         }
@@ -191,6 +202,8 @@ impl Worker {
         });
         let pod_ip = pod_ip(&pod, &seen, &host_ips);
         self.board.update(running, &pod_ip, terminating);
+        let resizes = self.resizes(&pod, &seen);
+        let actuated = self.ctx.actuated.get(&self.uid).unwrap_or_default();
         let facts = Facts {
             pod: &pod,
             seen: &seen,
@@ -202,6 +215,8 @@ impl Worker {
             terminal,
             ending: self.ending.as_ref(),
             host_ips: &host_ips,
+            actuated: &actuated,
+            resizes: &resizes,
             now: Timestamp::now(),
         };
         let status = status::generate(&facts);

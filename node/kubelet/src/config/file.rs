@@ -1,4 +1,4 @@
-//! The fields of `KubeletConfiguration` that this kubelet heeds, with upstream's defaults. Others are accepted.
+//! The fields of `KubeletConfiguration` that this kubelet heeds, with upstream's defaults. `known` has all there are.
 #![allow(
     missing_docs,
     reason = "each name is the one that upstream's reference documents"

@@ -54,6 +54,7 @@ fn container(name: &str, state: ContainerState, exit_code: i32) -> seen::Contain
         log_path: String::new(),
         message_file: String::new(),
         message_from_log: false,
+        limits: None,
     }
 }
 
@@ -71,7 +72,7 @@ fn seen(containers: &[Row]) -> Seen {
 }
 
 fn act(pod: &Pod, seen: &Seen) -> Actions {
-    decide(pod, seen, &Verdicts::default())
+    decide(pod, seen, &Verdicts::default(), &BTreeSet::new())
 }
 
 use ContainerState::{Created, Exited, Running, Unknown};
@@ -189,9 +190,9 @@ fn a_sidecar_with_a_startup_probe_is_waited_for() {
     assert!(act(&pod, &state).main.is_empty());
     let mut verdicts = Verdicts::default();
     verdicts.startup.insert("id-s".to_owned(), Verdict::Success);
-    assert_eq!(decide(&pod, &state, &verdicts).main, [0]);
+    assert_eq!(decide(&pod, &state, &verdicts, &BTreeSet::new()).main, [0]);
     verdicts.startup.insert("id-s".to_owned(), Verdict::Failure);
-    let failed = decide(&pod, &state, &verdicts);
+    let failed = decide(&pod, &state, &verdicts, &BTreeSet::new());
     assert_eq!(
         failed.kill[0].message,
         "Init container s failed startup probe"
@@ -206,13 +207,13 @@ fn a_failed_liveness_probe_restarts_what_may_restart() {
         .liveness
         .insert("id-a".to_owned(), Verdict::Failure);
     let state = seen(&[("a", Running, 0), ("b", Running, 0)]);
-    let actions = decide(&plain("Always"), &state, &verdicts);
+    let actions = decide(&plain("Always"), &state, &verdicts, &BTreeSet::new());
     assert_eq!(
         actions.kill[0].message,
         "Container a failed liveness probe, will be restarted"
     );
     assert_eq!(actions.main, [0]);
-    let never = decide(&plain("Never"), &state, &verdicts);
+    let never = decide(&plain("Never"), &state, &verdicts, &BTreeSet::new());
     assert_eq!(never.kill[0].message, "Container a failed liveness probe");
     assert!(never.main.is_empty());
 }
@@ -250,4 +251,24 @@ fn ephemeral_containers_start_once() {
             .ephemeral
             .is_empty()
     );
+}
+
+#[test]
+fn a_resize_that_needs_a_restart_gets_one() {
+    let pod = pod(
+        json!({"restartPolicy": "Never", "containers": [{"name": "a"}, {"name": "b"}],
+        "initContainers": [{"name": "s", "restartPolicy": "Always"}]}),
+    );
+    let state = seen(&[("s", Running, 0), ("a", Running, 0), ("b", Running, 0)]);
+    let resized = ["a", "s"].map(str::to_owned).into();
+    let actions = decide(&pod, &state, &Verdicts::default(), &resized);
+    let killed: Vec<&str> = actions.kill.iter().map(|k| k.message.as_str()).collect();
+    assert_eq!(
+        killed,
+        [
+            "Container s resize requires restart",
+            "Container a resize requires restart"
+        ]
+    );
+    assert_eq!((actions.init, actions.main), (vec![0], vec![0]));
 }

@@ -5,15 +5,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::container::exit_code;
 use super::{Facts, seconds};
+use crate::resize;
 use crate::spec::{self, Role};
 
 /// The types that only the kubelet writes.
-pub(super) const OWNED: [&str; 5] = [
+pub(super) const OWNED: [&str; 7] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
     "ContainersReady",
     "PodScheduled",
+    resize::PENDING,
+    resize::IN_PROGRESS,
 ];
 
 struct Finding {
@@ -79,8 +82,10 @@ pub(super) fn set(facts: &Facts<'_>, status: &mut PodStatus) {
         .into_iter()
         .map(|f| condition(facts, f, &old))
         .collect();
+    conditions.extend(facts.resizes.iter().map(|r| resizing(facts, r, &old)));
     let kept = old
         .into_iter()
+        .filter(|o| !OWNED.contains(&o.type_.as_str()))
         .filter(|o| !conditions.iter().any(|c| c.type_ == o.type_));
     let kept: Vec<PodCondition> = kept.collect();
     conditions.extend(kept);
@@ -101,6 +106,24 @@ fn condition(facts: &Facts<'_>, finding: Finding, old: &[PodCondition]) -> PodCo
         last_transition_time: since.or_else(|| Some(Time(seconds(facts.now)))),
         observed_generation: facts.pod.metadata.generation,
         ..PodCondition::default()
+    }
+}
+
+/// A resize. Its time is when its reason changed, as upstream has it.
+fn resizing(facts: &Facts<'_>, resize: &resize::Condition, old: &[PodCondition]) -> PodCondition {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let before = old
+        .iter()
+        .find(|c| c.type_ == resize.kind && text(&c.reason) == text(&resize.reason));
+    let since = before.and_then(|c| c.last_transition_time.clone());
+    PodCondition {
+        type_: resize.kind.to_owned(),
+        status: "True".to_owned(),
+        reason: resize.reason.clone(),
+        message: resize.message.clone(),
+        last_probe_time: Some(Time(seconds(facts.now))),
+        last_transition_time: since.or_else(|| Some(Time(seconds(facts.now)))),
+        observed_generation: resize.generation,
     }
 }
 

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{Facts, seconds};
 use crate::cri::ContainerState as Seen;
 use crate::decide::Verdict;
+use crate::resize;
 use crate::seen;
 use crate::spec::{self, Role};
 
@@ -74,7 +75,12 @@ fn from_runtime(
         .map(|c| state(facts, c));
     let kept = || old(facts, &container.name).and_then(|o| o.last_state.clone());
     let running = found.state == Seen::Running;
-    let resources = container.resources.clone().filter(|_| running);
+    let allocated = container.resources.clone().unwrap_or_default();
+    let actuated = facts.actuated.containers.get(&container.name);
+    let resources = match running {
+        true => resize::in_effect(&allocated, actuated, found.limits.as_ref()),
+        false => allocated.clone(),
+    };
     ContainerStatus {
         name: container.name.clone(),
         container_id: Some(format!("containerd://{}", found.id)),
@@ -88,8 +94,8 @@ fn from_runtime(
         last_state: before
             .or_else(kept)
             .or_else(|| Some(ContainerState::default())),
-        allocated_resources: resources.as_ref().and_then(|r| r.requests.clone()),
-        resources,
+        allocated_resources: allocated.requests,
+        resources: Some(resources),
         volume_mounts: volume_mounts(container),
         ..ContainerStatus::default()
     }

@@ -33,6 +33,7 @@ fn container(name: &str, state: ContainerState, exit_code: i32) -> Container {
         log_path: String::new(),
         message_file: String::new(),
         message_from_log: false,
+        limits: None,
     }
 }
 
@@ -89,6 +90,8 @@ impl Case {
             terminal: self.terminal,
             ending: self.ending.as_ref(),
             host_ips: &["192.168.0.1".to_owned()],
+            actuated: &PodResources::default(),
+            resizes: &[],
             now: Timestamp::from_second(100).expect("a time"),
         })
     }

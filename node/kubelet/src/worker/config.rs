@@ -86,14 +86,20 @@ impl Worker {
                 mounts,
                 security,
                 restart_count,
-                machine: container::Machine {
-                    memory: ctx.machine.memory,
-                    cpu_quota: ctx.settings.config.cpu_cfs_quota,
-                    unified: ctx.cgroups.is_unified(),
-                    least_oom_score: ctx.machine.least_oom_score(),
-                },
+                machine: self.machine(),
             },
         ))
+    }
+
+    /// What containers' limits depend on.
+    pub(super) fn machine(&self) -> container::Machine {
+        let ctx = &self.ctx;
+        container::Machine {
+            memory: ctx.machine.memory,
+            cpu_quota: ctx.settings.config.cpu_cfs_quota,
+            unified: ctx.cgroups.is_unified(),
+            least_oom_score: ctx.machine.least_oom_score(),
+        }
     }
 
     /// The hosts file and the place for last words.

@@ -82,6 +82,8 @@ impl Worker {
             .await
             .map_err(|e| e.message)?;
         self.ctx.cgroups.remove(&self.uid).await;
+        self.ctx.allocated.forget(&self.uid);
+        self.ctx.actuated.forget(&self.uid);
         Ok(())
     }
 

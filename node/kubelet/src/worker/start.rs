@@ -44,7 +44,7 @@ impl Worker {
         seen: &Seen,
     ) -> Result<Duration, tonic::Status> {
         let ctx = Arc::clone(&self.ctx);
-        if let Err(error) = ctx.cgroups.ensure(pod).await {
+        if let Err(error) = ctx.cgroups.ensure(pod, seen.containers.is_empty()).await {
             let text = format!("unable to ensure pod container exists: {error}");
             ctx.say(pod, Severity::Warning, "FailedCreatePodContainer", text);
             return Ok(AFTER_ERROR);
@@ -68,7 +68,8 @@ impl Worker {
             }
         };
         self.start_probes(pod);
-        let actions = decide::decide(pod, seen, &self.board.verdicts());
+        let plan = self.resize_plan(pod, seen);
+        let actions = decide::decide(pod, seen, &self.board.verdicts(), &plan.restart);
         if actions.kill_pod && !seen.sandboxes.is_empty() {
             if actions.create_sandbox {
                 let text = "Pod sandbox changed, it will be killed and re-created.";
@@ -85,7 +86,9 @@ impl Worker {
         if actions.kill_pod && !actions.create_sandbox {
             return Ok(AFTER_SUCCESS);
         }
-        self.start_all(pod, seen, &actions, volumes).await
+        let resized = plan.is_empty() || self.resize(pod, seen, &plan).await;
+        let next = self.start_all(pod, seen, &actions, volumes).await?;
+        Ok(if resized { next } else { next.min(AFTER_ERROR) })
     }
 
     async fn start_all(
@@ -318,11 +321,10 @@ impl Worker {
         if last.state != ContainerState::Exited {
             return None;
         }
-        let key = format!(
-            "{}|{}",
-            container.name,
-            container.image.as_deref().unwrap_or_default()
-        );
+        // With other resources it may do better.
+        let size = serde_json::to_string(&container.resources).unwrap_or_default();
+        let image = container.image.as_deref().unwrap_or_default();
+        let key = format!("{}|{image}|{size}", container.name);
         let now = Timestamp::now();
         let since = Timestamp::from_nanosecond(last.finished_at.into()).unwrap_or(now);
         if let Some(rest) = self.backoff.remaining(&key, since, now) {
@@ -387,6 +389,9 @@ impl Worker {
         let id = id
             .map_err(|s| failed("CreateContainerError", s.message().to_owned()))?
             .container_id;
+        let given = container.resources.clone().unwrap_or_default();
+        ctx.actuated
+            .set_container(&self.uid, &container.name, given);
         ctx.say_of(pod, place, Severity::Normal, "Created", "Container created");
         let request = cri::StartContainerRequest {
             container_id: id.clone(),
