@@ -1,8 +1,11 @@
 //! Our kubelet with a real containerd and kubectl on the other side: from a token to pods that run, end, and outlive
 //! their kubelet. Needs root and containerd; skipped, loudly, without.
 
+mod csi;
+mod driver;
 mod place;
 mod resize;
+mod shutdown;
 
 use harness::eventually;
 use place::{IMAGE, Place};
@@ -47,6 +50,7 @@ fn a_node_joins_with_a_token_and_runs_pods_that_outlive_its_kubelet() {
     let Some(mut place) = Place::open() else {
         return;
     };
+    refuses_a_mistake(&mut place);
     place.start_kubelet();
     eventually("the node is ready", || {
         let ready = place.kubectl(&["get", "node", "node1", &format!("-ojsonpath={READY}")])?;
@@ -63,6 +67,17 @@ fn a_node_joins_with_a_token_and_runs_pods_that_outlive_its_kubelet() {
     crashes_and_backs_off(&place);
     refuses_what_does_not_fit(&place);
     runs_in_the_runtime_of_its_class(&place);
+    has_users_of_its_own_or_says_why_not(&place);
+}
+
+// A field that nobody knows is not passed over.
+fn refuses_a_mistake(place: &mut Place) {
+    let refusal = place.kubelet_refuses(json!({"authentication": {"anonymus": {"enabled": true}}}));
+    let words = "unknown field \"authentication.anonymus\"";
+    assert!(
+        refusal.contains(words) && refusal.contains("kubelet.json"),
+        "{refusal}"
+    );
 }
 
 // The API server asks kubelets for certificates of the cluster; nodes get them for what they are called.
@@ -202,4 +217,28 @@ fn runs_in_the_runtime_of_its_class(place: &Place) {
     place
         .kubectl(&["delete", "pod", "usual", "unknown", "--timeout=120s"])
         .expect("they can be deleted");
+}
+
+// containerd before 2.0 cannot.
+fn has_users_of_its_own_or_says_why_not(place: &Place) {
+    let able = "-ojsonpath={.status.runtimeHandlers[?(@.name==\"\")].features.userNamespaces}";
+    let able = place
+        .kubectl(&["get", "node", "node1", able])
+        .expect("a node");
+    place.create(&pod("apart", json!({"hostUsers": false})));
+    if able == "true" {
+        expect(place, "apart", READY, "True");
+    } else {
+        eventually("why it cannot have users of its own", || {
+            let of_pod = "--field-selector=involvedObject.name=apart,reason=FailedCreatePodSandBox";
+            let said =
+                place.kubectl(&["get", "events", of_pod, "-ojsonpath={.items[*].message}"])?;
+            let words = "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces";
+            match said.contains(words) {
+                true => Ok(()),
+                false => Err(said),
+            }
+        });
+    }
+    place.delete("apart");
 }

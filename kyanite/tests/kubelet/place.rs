@@ -35,6 +35,10 @@ pub(crate) struct Place {
     containerd: Option<Child>,
     server: Option<Child>,
     kubelet: Option<Child>,
+    /// Fields of the kubelet's configuration that are not the usual.
+    extra: Value,
+    /// Where the kubelet looks for programs first.
+    first: Option<PathBuf>,
 }
 
 impl Place {
@@ -55,6 +59,8 @@ impl Place {
             containerd: None,
             server: None,
             kubelet: None,
+            extra: json!({}),
+            first: None,
         };
         place.start_containerd();
         place.start_server();
@@ -140,9 +146,32 @@ impl Place {
         command
     }
 
+    /// Adds to the kubelet's configuration.
+    pub(crate) fn configure(&mut self, fields: Value) {
+        self.extra = fields;
+    }
+
+    /// Has the kubelet find these programs before the host's.
+    pub(crate) fn put_first(&mut self, programs: &Path) {
+        self.first = Some(programs.to_owned());
+    }
+
     /// Starts the kubelet, by the name that systemd units call it.
     pub(crate) fn start_kubelet(&mut self) {
-        let config = json!({
+        let mut command = self.kubelet();
+        self.kubelet = Some(self.spawn(&mut command, "kubelet.log"));
+    }
+
+    /// What a kubelet says that does not even start.
+    pub(crate) fn kubelet_refuses(&mut self, fields: Value) -> String {
+        let before = std::mem::replace(&mut self.extra, fields);
+        let refusal = said(&mut self.kubelet()).expect_err("a refusal");
+        self.extra = before;
+        refusal
+    }
+
+    fn kubelet(&self) -> Command {
+        let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": format!("unix://{}", self.path("containerd/containerd.sock").display()),
             "podLogsDir": self.path("logs"), "cgroupRoot": format!("/{}", self.cgroups()), "failSwapOn": false,
@@ -152,6 +181,9 @@ impl Place {
             "port": self.port, "healthzPort": 0,
             "authentication": {"anonymous": {"enabled": true}}, "authorization": {"mode": "AlwaysAllow"},
         });
+        for (key, value) in self.extra.as_object().expect("an object") {
+            config[key] = value.clone();
+        }
         fs::write(self.path("kubelet.json"), config.to_string()).expect("a file");
         let link = self.path("kubelet");
         if !link.exists() {
@@ -168,9 +200,14 @@ impl Place {
                 "--hostname-override=node1".to_owned(),
                 "--node-labels=pool=a".to_owned(),
                 "--pod-infra-container-image=removed/long:ago".to_owned(),
+                "--v=2".to_owned(),
             ])
             .env("KYANITE_LOG", "info,kubelet=debug");
-        self.kubelet = Some(self.spawn(&mut command, "kubelet.log"));
+        if let Some(first) = &self.first {
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", first.display()));
+        }
+        command
     }
 
     /// Ends the kubelet without a word.
@@ -200,6 +237,11 @@ impl Place {
         let file = file.display().to_string();
         self.kubectl(&["create", "-f", &file])
             .expect("it can be created");
+    }
+
+    /// The kubelet's directory.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.path("kubelet-root")
     }
 
     /// Deletes a pod to its end.

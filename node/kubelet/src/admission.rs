@@ -20,6 +20,8 @@ pub struct Facts<'a> {
     pub others: &'a [&'a Pod],
     /// Patterns of sysctls that are allowed beside the safe ones.
     pub sysctls: &'a [String],
+    /// Whether the machine goes down.
+    pub shutting_down: bool,
 }
 
 const SAFE_SYSCTLS: [&str; 12] = [
@@ -44,7 +46,8 @@ pub fn refuse(pod: &Pod, facts: &Facts<'_>) -> Option<Ending> {
         .or_else(|| room(pod, facts.others, facts.allocatable))
         .or_else(|| ports(pod, facts))
         .or_else(|| affinity(pod, facts))
-        .or_else(|| taints(pod, facts))?;
+        .or_else(|| taints(pod, facts))
+        .or_else(|| shutdown(facts))?;
     Some(Ending {
         reason,
         message: format!("Pod was rejected: {message}"),
@@ -210,6 +213,13 @@ fn taints(pod: &Pod, facts: &Facts<'_>) -> Refusal {
     Some(("TaintToleration".to_owned(), message))
 }
 
+fn shutdown(facts: &Facts<'_>) -> Refusal {
+    let message = "Pod was rejected as the node is shutting down.";
+    facts
+        .shutting_down
+        .then(|| ("NodeShutdown".to_owned(), message.to_owned()))
+}
+
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let matches = |own: &Option<String>, other: &str| {
         own.as_deref().is_none_or(|o| o.is_empty() || o == other)
@@ -246,6 +256,7 @@ mod tests {
             allocatable: &allocatable,
             others,
             sysctls: &["net.*".to_owned()],
+            shutting_down: false,
         };
         refuse(pod, &facts)
     }

@@ -82,7 +82,12 @@ pub fn read(
     for (name, text) in flags {
         text::put_flag(&mut value, name, text)?;
     }
-    let mut config = checked(value, path.unwrap_or(Path::new("(flags)")))?;
+    let place = path.unwrap_or(Path::new("(flags)"));
+    let mut config = checked(value, place)?;
+    crate::shutdown::check(&config).map_err(|cause| Error::File {
+        path: place.to_owned(),
+        cause,
+    })?;
     config.fill_eviction();
     config.fill_frequencies();
     Ok(config)

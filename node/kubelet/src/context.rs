@@ -9,6 +9,8 @@ use client_runtime::{Actor, Cache, Recorder, Severity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
 
+use tokio::sync::watch;
+
 use crate::cgroups::Cgroups;
 use crate::config::Settings;
 use crate::cri::Runtime;
@@ -21,7 +23,9 @@ use crate::pods::Pods;
 use crate::resize::ledger::Ledger;
 use crate::spec;
 use crate::statuses::Statuses;
+use crate::users::Users;
 use crate::volumes::Mounts;
+use crate::volumes::csi::InUse;
 
 /// Everything that pod workers use.
 pub struct Context {
@@ -63,6 +67,14 @@ pub struct Context {
     pub allocated: Ledger,
     /// What containers were given.
     pub actuated: Ledger,
+    /// The volumes that the node says it uses.
+    pub in_use: Arc<InUse>,
+    /// Whether the API server has an object for this node's CSI drivers.
+    pub csi_ready: AtomicBool,
+    /// The users of pods that have their own.
+    pub users: Users,
+    /// Whether the machine goes down.
+    pub shutting_down: watch::Sender<bool>,
     /// When this kubelet started.
     pub started: Timestamp,
 }

@@ -195,6 +195,7 @@ impl Manager {
             allocatable: &self.ctx.allocatable(),
             others: &others,
             sysctls: &self.ctx.settings.config.allowed_unsafe_sysctls,
+            shutting_down: *self.ctx.shutting_down.borrow(),
         };
         admission::refuse(pod, &facts)
     }

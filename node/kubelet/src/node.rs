@@ -70,6 +70,7 @@ async fn check_runtime(ctx: Arc<Context>, health: Arc<Health>, pulse: Pulse) {
                 problems.extend(
                     network.map(|c| format!("container runtime network not ready: {}", text(c))),
                 );
+                ctx.users.set_handlers(answer.runtime_handlers.clone());
                 health.set_handlers(answer.runtime_handlers, answer.features);
             }
             Err(status) => {
@@ -155,7 +156,8 @@ async fn read(ctx: &Context, health: &Health) -> Reading {
             version.runtime_version.trim_start_matches('v')
         ),
         images: images.images,
-        problems: health.problems(),
+        problems: problems(ctx, health),
+        in_use: ctx.in_use.names(),
         pressures: ["MemoryPressure", "DiskPressure", "PIDPressure"]
             .into_iter()
             .filter(|kind| ctx.pressure.holds(kind))
@@ -163,6 +165,18 @@ async fn read(ctx: &Context, health: &Health) -> Reading {
         handlers: health.handlers(),
         addresses: ctx.host_ips(),
     }
+}
+
+/// What keeps the node from being ready.
+fn problems(ctx: &Context, health: &Health) -> Vec<String> {
+    let mut problems = health.problems();
+    if ctx.settings.config.register_node && !ctx.csi_ready.load(Ordering::Relaxed) {
+        problems.push("CSINode is not yet initialized".to_owned());
+    }
+    if *ctx.shutting_down.borrow() {
+        problems.push("node is shutting down".to_owned());
+    }
+    problems
 }
 
 /// Writes the status when it has changed, and now and then anyway. Quickly until the node is ready.
@@ -173,6 +187,7 @@ async fn report(ctx: &Context, cache: &Cache<Node>, health: &Health) {
         .0
         .max(Duration::from_secs(1));
     let mut written: Option<(Value, Timestamp)> = None;
+    let mut shutdown = ctx.shutting_down.subscribe();
     let begun = Timestamp::now();
     cache.completion().reached().await;
     loop {
@@ -202,8 +217,14 @@ async fn report(ctx: &Context, cache: &Cache<Node>, health: &Health) {
         if changed || overdue {
             say_flips(ctx, &old, &status);
             match write(ctx, &status).await {
-                Ok(()) => written = Some((plain, reading.now)),
-                Err(error) => tracing::warn!(%error, "the node's status cannot be written"),
+                Ok(()) => {
+                    written = Some((plain, reading.now));
+                    ctx.in_use.tell(reading.in_use.clone());
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the node's status cannot be written");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
             }
         }
         let ready = reading.problems.is_empty();
@@ -213,7 +234,11 @@ async fn report(ctx: &Context, cache: &Cache<Node>, health: &Health) {
         } else {
             every
         };
-        health.changed_or(wait).await;
+        tokio::select! {
+            () = health.changed_or(wait) => {}
+            () = ctx.in_use.differs() => {}
+            Ok(()) = shutdown.changed() => {}
+        }
     }
 }
 
@@ -222,6 +247,9 @@ async fn write(
     status: &k8s_openapi::api::core::v1::NodeStatus,
 ) -> Result<(), SyncError> {
     let mut value = serde_json::to_value(status).unwrap_or_default();
+    if status.volumes_in_use.is_none() {
+        value["volumesInUse"] = Value::Null;
+    }
     if let Some(addresses) = value.get_mut("addresses").and_then(Value::as_array_mut) {
         // Two addresses of one type would be merged into one.
         addresses.insert(0, json!({"$patch": "replace"}));

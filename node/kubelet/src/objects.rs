@@ -10,8 +10,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use serde_json::{Value, json};
 
 /// Where the objects come from.
 #[async_trait]
@@ -42,6 +44,16 @@ pub trait Objects: Send + Sync {
         _name: &str,
     ) -> Result<Option<Arc<PersistentVolumeClaim>>, kube::Error> {
         Ok(None)
+    }
+
+    /// The file system behind a claim has grown to this size.
+    async fn claim_grew(
+        &self,
+        _namespace: &str,
+        _name: &str,
+        _size: &Quantity,
+    ) -> Result<(), kube::Error> {
+        Ok(())
     }
 
     /// A persistent volume; `None` if there is none.
@@ -119,6 +131,32 @@ impl Objects for Live {
     ) -> Result<Option<Arc<PersistentVolumeClaim>>, kube::Error> {
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.0.clone(), namespace);
         Ok(api.get_opt(name).await?.map(Arc::new))
+    }
+
+    async fn claim_grew(
+        &self,
+        namespace: &str,
+        name: &str,
+        size: &Quantity,
+    ) -> Result<(), kube::Error> {
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.0.clone(), namespace);
+        // Nodes may not read the status alone.
+        let claim = api.get(name).await?;
+        let over = ["FileSystemResizePending", "Resizing"];
+        let conditions = claim.status.and_then(|s| s.conditions).unwrap_or_default();
+        let over = conditions
+            .iter()
+            .filter(|c| over.contains(&c.type_.as_str()))
+            .map(|c| json!({"$patch": "delete", "type": c.type_}));
+        let over: Vec<Value> = over.collect();
+        let mut patch = json!({"status": {"capacity": {"storage": size.0},
+            "allocatedResourceStatuses": {"storage": null}}});
+        if !over.is_empty() {
+            patch["status"]["conditions"] = Value::Array(over);
+        }
+        api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+            .map(drop)
     }
 
     async fn persistent_volume(

@@ -1,7 +1,7 @@
 //! A kubelet from its settings to its end.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use client_runtime::{Actor, Connection, Runtime as Role};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::Api;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::certificates::{self, Purpose};
 use crate::cgroups::{Cgroups, Driver, Hierarchy};
@@ -29,7 +29,9 @@ use crate::resize::ledger::{self, Ledger};
 use crate::serving;
 use crate::statuses::Statuses;
 use crate::upkeep;
+use crate::users::Users;
 use crate::volumes::NodeVolumes;
+use crate::volumes::csi::{Csi, InUse, NodeAnnouncements, Registry};
 use crate::watchdog;
 
 /// Why a kubelet cannot run or go on.
@@ -136,7 +138,16 @@ pub async fn run_with(
     let events = role.recorder("kubelet", actor.clone());
     let machine = Machine::read(&settings.root_dir);
     let objects: Arc<dyn Objects> = Arc::new(Live(client.clone()));
-    let mounts = Arc::new(NodeVolumes::new(Arc::clone(&objects)));
+    let (drivers, in_use) = (Arc::new(Registry::default()), Arc::new(InUse::default()));
+    let csi = Csi::new(
+        Arc::clone(&drivers),
+        Arc::clone(&objects),
+        Arc::clone(&in_use),
+        &node_name,
+        &settings.root_dir,
+    );
+    let mounts = NodeVolumes::new(Arc::clone(&objects)).with_csi(Arc::new(csi));
+    let mounts = Arc::new(mounts);
     let allocatable = node::quantities(machine.allocatable(&settings.config));
     let parsed = allocatable
         .into_iter()
@@ -152,6 +163,10 @@ pub async fn run_with(
         pressure: Pressure::default(),
         allocated: Ledger::open(&settings.root_dir, ledger::ALLOCATED)?,
         actuated: Ledger::open(&settings.root_dir, ledger::ACTUATED)?,
+        in_use,
+        csi_ready: AtomicBool::new(false),
+        shutting_down: watch::Sender::new(false),
+        users: Users::new(&settings.root_dir, settings.config.max_pods),
         started: Timestamp::now(),
         mounts,
         objects,
@@ -172,10 +187,12 @@ pub async fn run_with(
     role.spawn(node::keep(Arc::clone(&ctx), node.clone(), pulse));
     // Full, a pod is not evicted now but at the next look.
     let (kills, killed) = mpsc::channel(16);
+    role.spawn(serve_drivers(Arc::clone(&ctx), drivers, client.clone()));
     role.spawn(serving::serve(Arc::clone(&ctx), client));
     role.spawn(upkeep::keep(Arc::clone(&ctx)));
     role.spawn(watchdog::keep());
-    role.spawn(eviction::keep(Arc::clone(&ctx), kills));
+    role.spawn(eviction::keep(Arc::clone(&ctx), kills.clone()));
+    role.spawn(crate::shutdown::keep(Arc::clone(&ctx), kills));
     role.spawn(Manager::new(Arc::clone(&ctx), pods, node).run(changes, killed));
     tracing::info!(node = ctx.node(), "the kubelet runs");
     tokio::select! {
@@ -183,6 +200,18 @@ pub async fn run_with(
         () = shutdown => Ok(End::Stopped),
         () = renewed(&ctx) => Ok(End::Renewed),
     }
+}
+
+/// Makes the object for this node's CSI drivers, then takes whoever registers.
+async fn serve_drivers(ctx: Arc<Context>, drivers: Arc<Registry>, client: kube::Client) {
+    let announcements = Arc::new(NodeAnnouncements::new(client, ctx.node()));
+    while let Err(error) = announcements.begin().await {
+        tracing::debug!(error, "there is no CSINode yet");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    ctx.csi_ready.store(true, Ordering::Relaxed);
+    let directory = ctx.settings.root_dir.join("plugins_registry");
+    drivers.watch(directory, announcements).await;
 }
 
 /// What environments need of a service.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::certificates::Authorities;
+use async_trait::async_trait;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
@@ -33,6 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cri::{self, Runtime};
 use crate::pods::{KnownPod, Pods};
+use crate::volumes::VolumeUsage;
 use answer::Answer;
 use connections::Chain;
 use gate::{Gate, Turned};
@@ -65,7 +67,13 @@ pub struct Settings {
 }
 
 /// What else the server tells of the kubelet. A hollow node has nothing to add.
+#[async_trait]
 pub trait Reports: Send + Sync {
+    /// How full those volumes of a pod are that outlive it.
+    async fn volumes(&self, _uid: &str) -> Vec<VolumeUsage> {
+        Vec::new()
+    }
+
     /// The configuration, as `/configz` shows it.
     fn configuration(&self) -> Value {
         json!({})
@@ -91,6 +99,7 @@ pub trait Reports: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
+#[async_trait]
 impl Reports for Silent {}
 
 /// What the server reads.
@@ -262,7 +271,9 @@ impl Server {
     }
 
     async fn usage(&self) -> stats::Usage {
-        self.stats.gather(&*self.runtime, &self.pods).await
+        let mut usage = self.stats.gather(&*self.runtime, &self.pods).await;
+        usage.add_volumes(&*self.reports).await;
+        usage
     }
 
     fn find(&self, target: &Target) -> Option<Arc<KnownPod>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -12,13 +13,22 @@ use crate::certificates::{self, Purpose};
 use crate::config::KubeletConfiguration;
 use crate::context::Context;
 use crate::server::{Certificate, Reports, Rules, Server, Settings, Sources, Webhook, self_signed};
+use crate::volumes::{Mounts, VolumeUsage};
 
 /// What the server tells of the kubelet beside its pods.
-struct Own(KubeletConfiguration);
+struct Own {
+    config: KubeletConfiguration,
+    mounts: Arc<dyn Mounts>,
+}
 
+#[async_trait]
 impl Reports for Own {
+    async fn volumes(&self, uid: &str) -> Vec<VolumeUsage> {
+        self.mounts.usage(uid).await
+    }
+
     fn configuration(&self) -> Value {
-        serde_json::to_value(&self.0).unwrap_or_else(|_| json!({}))
+        serde_json::to_value(&self.config).unwrap_or_else(|_| json!({}))
     }
 }
 
@@ -45,7 +55,10 @@ pub(crate) async fn serve(ctx: Arc<Context>, client: kube::Client) {
     let sources = Sources {
         pods: Arc::clone(&ctx.pods),
         runtime: Arc::clone(&ctx.runtime),
-        reports: Arc::new(Own(config.clone())),
+        reports: Arc::new(Own {
+            config: config.clone(),
+            mounts: Arc::clone(&ctx.mounts),
+        }),
         reviews: Arc::new(Webhook::new(client, ctx.node())),
         certificate: Arc::clone(&certificate),
     };

@@ -102,6 +102,16 @@ impl Statuses {
         self.0.changed.notify_one();
     }
 
+    /// Whether nothing of a pod is left here.
+    pub fn is_finished(&self, uid: &str) -> bool {
+        self.entries().get(uid).is_none_or(|entry| entry.finished)
+    }
+
+    /// Whether the API server has not heard of something yet.
+    pub fn has_unwritten(&self) -> bool {
+        self.entries().values().any(|entry| entry.dirty)
+    }
+
     /// Forgets a pod whose object is gone.
     pub fn forget(&self, uid: &str) {
         self.entries().remove(uid);

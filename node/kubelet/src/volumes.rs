@@ -34,6 +34,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::cri;
+use crate::space::Space;
 
 /// A volume of a pod that is ready on this machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,17 @@ pub struct Volume {
 
 /// The volumes of a pod by name.
 pub type Volumes = BTreeMap<String, Volume>;
+
+/// How full a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeUsage {
+    /// Its name in the pod.
+    pub volume: String,
+    /// The claim's namespace and name.
+    pub claim: Option<(String, String)>,
+    /// How full.
+    pub space: Space,
+}
 
 /// Why volumes are not ready. It is reported as an event and tried again at the pod's next turn.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -76,6 +88,11 @@ pub trait Mounts: Send + Sync {
         volumes: &Volumes,
         directory: &Path,
     ) -> Result<Vec<cri::Mount>, VolumeError>;
+
+    /// How full those of a pod's volumes are that outlive it.
+    async fn usage(&self, _uid: &str) -> Vec<VolumeUsage> {
+        Vec::new()
+    }
 
     /// Unmounts everything below the pod's directory; its containers have ended. Done when nothing was there.
     async fn unmount(&self, uid: &str, directory: &Path) -> Result<(), VolumeError>;

@@ -2,6 +2,7 @@
 //! clean up, forget. A turn reads the runtime anew, so what the turn before did is always seen.
 
 mod config;
+mod container;
 mod end;
 mod resize;
 mod start;

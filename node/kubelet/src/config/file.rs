@@ -104,6 +104,13 @@ pub struct RegisterTaint {
     pub effect: String,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShutdownGrace {
+    pub priority: i32,
+    pub shutdown_grace_period_seconds: i64,
+}
+
 macro_rules! configuration {
     ($( $field:ident: $type:ty = $default:expr; )*) => {
         /// The configuration.
@@ -225,6 +232,9 @@ configuration! {
     pod_logs_dir: String = "/var/log/pods".to_owned();
     crash_loop_back_off: CrashLoopBackOff = CrashLoopBackOff::default();
     enable_debugging_handlers: bool = true;
+    shutdown_grace_period: GoDuration = GoDuration::seconds(0);
+    shutdown_grace_period_critical_pods: GoDuration = GoDuration::seconds(0);
+    shutdown_grace_period_by_pod_priority: Vec<ShutdownGrace> = Vec::new();
 }
 
 impl KubeletConfiguration {

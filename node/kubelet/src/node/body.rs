@@ -1,6 +1,6 @@
 //! What a node's object says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -109,6 +109,8 @@ pub struct Reading {
     pub handlers: Vec<cri::RuntimeHandler>,
     /// The node's addresses.
     pub addresses: Vec<String>,
+    /// The attached volumes that are in use.
+    pub in_use: BTreeSet<String>,
 }
 
 /// The node as it registers.
@@ -202,6 +204,8 @@ pub fn status(ctx: &Context, reading: &Reading, old: Option<&NodeStatus>) -> Nod
             ..NodeSystemInfo::default()
         }),
         runtime_handlers: handlers(&reading.handlers),
+        volumes_in_use: Some(reading.in_use.iter().cloned().collect())
+            .filter(|list: &Vec<String>| !list.is_empty()),
         ..NodeStatus::default()
     }
 }

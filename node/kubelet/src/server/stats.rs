@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use super::Settings;
+use super::{Reports, Settings};
 use crate::cri::{self, ContainerState, Runtime, UInt64Value};
 use crate::pods::{KnownPod, Pods};
+use crate::volumes::VolumeUsage;
 
 pub(super) use prometheus::own_metrics;
 
@@ -73,6 +74,7 @@ struct PodUsage {
     containers: Vec<ContainerUsage>,
     cards: Vec<Card>,
     processes: Option<u64>,
+    volumes: Vec<VolumeUsage>,
 }
 
 impl PodUsage {
@@ -108,6 +110,15 @@ pub(super) struct Usage {
     pods: Vec<PodUsage>,
     /// Whether the runtime could not be asked.
     failed: bool,
+}
+
+impl Usage {
+    /// Adds how full the volumes of pods are.
+    pub(super) async fn add_volumes(&mut self, reports: &dyn Reports) {
+        for pod in &mut self.pods {
+            pod.volumes = reports.volumes(&pod.uid).await;
+        }
+    }
 }
 
 /// Measures, and remembers what was measured before for rates.
@@ -256,6 +267,7 @@ fn pod(
             .and_then(|s| s.network.as_ref())
             .map(cards)
             .unwrap_or_default(),
+        volumes: Vec::new(),
         processes: sandbox
             .and_then(|s| s.process.as_ref()?.process_count.clone())
             .map(|count| count.value),

@@ -4,19 +4,21 @@ use std::path::PathBuf;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{
-    ClusterTrustBundleProjection, EmptyDirVolumeSource, KeyToPath, PersistentVolume, Pod,
-    ProjectedVolumeSource, Volume, VolumeProjection,
+    ClusterTrustBundleProjection, EmptyDirVolumeSource, KeyToPath, PersistentVolume,
+    PersistentVolumeClaim, Pod, ProjectedVolumeSource, Volume, VolumeProjection,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Storage;
 use kube_kit::quantity::Quantity;
 
 use super::cause;
-use super::csi::Wanted;
+use super::csi::{Trouble, Wanted};
 use super::downward::{self, Allocatable};
 use super::layout::Plugin;
 use super::payload::{self, DEFAULT_MODE, File, Keys, Payload, mode_of};
 use super::tokens::Tokens;
 use super::trust;
 use crate::objects::Objects;
+use crate::resources;
 
 /// What is done for a volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +64,8 @@ pub(super) enum Material {
     Published {
         /// Where.
         path: PathBuf,
+        /// What it is.
+        of: Box<Wanted>,
         /// Whether pods may only read.
         read_only: bool,
         /// Whether fsGroup is to be applied here, and not by the driver.
@@ -81,6 +85,13 @@ pub(super) enum Why {
     SetUp(String),
     /// The volume could not even be looked at.
     Process(String),
+    /// A driver's volume could not be brought here.
+    Csi {
+        /// The volume, as messages name it.
+        volume: String,
+        /// What went wrong.
+        trouble: Trouble,
+    },
 }
 
 impl<T: std::error::Error> From<T> for Why {
@@ -198,6 +209,7 @@ impl Asked<'_> {
             match part {
                 Ok(part) => files.extend(part),
                 Err(Why::SetUp(text) | Why::Process(text)) => complaints.push(text),
+                Err(Why::Csi { trouble, .. }) => complaints.push(trouble.why),
             }
         }
         match complaints.as_slice() {
@@ -325,8 +337,14 @@ impl Asked<'_> {
                 "found PV object {bound} bound to another PVC than {name}"
             )));
         }
-        persistent(&volume, &bound, read_only)
-            .ok_or_else(|| Why::Process("no volume plugin matched".into()))
+        let material = persistent(&volume, &bound, read_only)
+            .ok_or_else(|| Why::Process("no volume plugin matched".into()))?;
+        let Material::Csi(mut wanted) = material else {
+            return Ok(material);
+        };
+        wanted.grow = growth(&claim, &volume);
+        wanted.claim = Some((self.namespace().to_owned(), name.to_owned()));
+        Ok(Material::Csi(wanted))
     }
 }
 
@@ -347,6 +365,13 @@ fn persistent(volume: &PersistentVolume, name: &str, read_only: bool) -> Option<
         path: PathBuf::from(&local.path),
         read_only,
     })
+}
+
+/// How large a volume is, if its claim does not know yet.
+fn growth(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<Storage> {
+    let size = volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?;
+    let known = claim.status.as_ref()?.capacity.as_ref()?.get("storage")?;
+    (resources::whole(size) > resources::whole(known)).then(|| size.clone())
 }
 
 fn keys(items: Option<&[KeyToPath]>, mode: u32, optional: Option<bool>) -> Keys<'_> {

@@ -84,6 +84,7 @@ pub(super) fn volume(
             path,
             read_only,
             give,
+            ..
         } => {
             if *give && !read_only {
                 give_once(path, ownership)?;

@@ -1,9 +1,9 @@
 //! The volumes of a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -17,9 +17,11 @@ use super::gather::{self, Material, Why};
 use super::layout::PodDirectory;
 use super::materialise::{self, Ownership};
 use super::tokens::Tokens;
-use super::{Mounts, Volume, VolumeError, Volumes};
+use super::{Mounts, Volume, VolumeError, VolumeUsage, Volumes};
 use crate::cri;
 use crate::objects::Objects;
+use crate::space::Space;
+use crate::spec;
 
 /// Makes volumes on this machine.
 pub struct NodeVolumes {
@@ -28,6 +30,16 @@ pub struct NodeVolumes {
     csi: Option<Arc<Csi>>,
     allocatable: ArcSwap<Allocatable>,
     deep_read_only: AtomicBool,
+    /// The volumes of pods that outlive them, by the pods' UIDs.
+    places: Mutex<BTreeMap<String, Vec<Kept>>>,
+}
+
+/// A volume that outlives its pod.
+#[derive(Debug, Clone)]
+struct Kept {
+    volume: String,
+    path: PathBuf,
+    of: Wanted,
 }
 
 impl NodeVolumes {
@@ -39,6 +51,7 @@ impl NodeVolumes {
             csi: None,
             allocatable: ArcSwap::default(),
             deep_read_only: AtomicBool::new(false),
+            places: Mutex::default(),
         }
     }
 
@@ -60,6 +73,29 @@ impl NodeVolumes {
         self.deep_read_only.store(can, Ordering::Relaxed);
     }
 
+    fn places(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Kept>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, pod: &Pod, gathered: &[(String, Result<Material, Why>)]) {
+        let kept = gathered
+            .iter()
+            .filter_map(|(volume, material)| match material {
+                Ok(Material::Published { path, of, .. }) => Some(Kept {
+                    volume: volume.clone(),
+                    path: path.clone(),
+                    of: (**of).clone(),
+                }),
+                _ => None,
+            });
+        let kept: Vec<Kept> = kept.collect();
+        let uid = spec::uid(pod).to_owned();
+        match kept.is_empty() {
+            true => drop(self.places().remove(&uid)),
+            false => drop(self.places().insert(uid, kept)),
+        }
+    }
+
     async fn published(
         &self,
         pod: &Pod,
@@ -71,9 +107,13 @@ impl NodeVolumes {
         };
         let group = gather::fs_group(pod);
         let published = csi.publish(pod, directory, wanted, group).await;
-        let (path, give) = published.map_err(Why::SetUp)?;
+        let (path, give) = published.map_err(|trouble| Why::Csi {
+            volume: wanted.name.clone(),
+            trouble,
+        })?;
         Ok(Material::Published {
             path,
+            of: Box::new(wanted.clone()),
             read_only: wanted.read_only,
             give,
         })
@@ -107,6 +147,7 @@ impl Mounts for NodeVolumes {
     async fn mount(&self, pod: &Pod, directory: &Path) -> Result<Volumes, VolumeError> {
         let directory = PodDirectory::at(directory);
         let gathered = self.gathered(pod, &directory).await;
+        self.remember(pod, &gathered);
         let ownership = ownership(pod);
         // Those that can be are made, even if others cannot: the next try has less to do.
         let made = blocking(move || {
@@ -131,6 +172,13 @@ impl Mounts for NodeVolumes {
             Err(Why::SetUp(why)) => Err(VolumeError {
                 reason: "FailedMount",
                 message: format!("MountVolume.SetUp failed for volume {name:?} : {why}"),
+            }),
+            Err(Why::Csi { volume, trouble }) => Err(VolumeError {
+                reason: "FailedMount",
+                message: format!(
+                    "MountVolume.{} failed for volume {volume:?} : {}",
+                    trouble.step, trouble.why
+                ),
             }),
             Err(Why::Process(why)) => Err(failed(&unmounted, &why)),
         });
@@ -174,8 +222,27 @@ impl Mounts for NodeVolumes {
         mounts.await.and_then(|mounts| mounts).map_err(refused)
     }
 
+    async fn usage(&self, uid: &str) -> Vec<VolumeUsage> {
+        let kept = self.places().get(uid).cloned().unwrap_or_default();
+        let each = kept.into_iter().map(|kept| async move {
+            let csi = self.csi.as_ref()?;
+            let (driver, handle) = kept.of.known_as();
+            let space = match csi.measure(driver, handle, &kept.path).await {
+                Some(space) => space,
+                None => Space::of(&kept.path)?,
+            };
+            Some(VolumeUsage {
+                volume: kept.volume,
+                claim: kept.of.claim.clone(),
+                space,
+            })
+        });
+        join_all(each).await.into_iter().flatten().collect()
+    }
+
     async fn unmount(&self, uid: &str, directory: &Path) -> Result<(), VolumeError> {
         self.tokens.forget(uid);
+        self.places().remove(uid);
         let pod = PodDirectory::at(directory);
         let refused = |why: String| VolumeError {
             reason: "FailedUnmount",

@@ -31,7 +31,7 @@ impl Worker {
         fs::create_dir_all(&logs)
             .await
             .map_err(|e| format!("{}: {e}", logs.display()))?;
-        Ok(sandbox::config(
+        let mut config = sandbox::config(
             pod,
             sandbox::Given {
                 hostname,
@@ -40,7 +40,13 @@ impl Worker {
                 cgroup_parent: ctx.cgroups.parent(pod),
                 attempt,
             },
-        ))
+        );
+        let users = self.users(pod).await?;
+        let linux = config.linux.get_or_insert_default();
+        let security = linux.security_context.get_or_insert_default();
+        let namespaces = security.namespace_options.get_or_insert_default();
+        namespaces.userns_options = users;
+        Ok(config)
     }
 
     pub(super) async fn container_config(
@@ -62,7 +68,8 @@ impl Worker {
             .as_deref()
             .and_then(|name| turn.seen.container(name))
             .map(|c| c.id.as_str());
-        let security = security::container(pod, container, role, image, target, &defaults)?;
+        let mut security = security::container(pod, container, role, image, target, &defaults)?;
+        let users = self.users(pod).await?;
         let sources = self.sources(turn, container).await?;
         let env = env::build(pod, container, &sources)?;
         let directory = ctx.pod_directory(&self.uid);
@@ -76,6 +83,15 @@ impl Worker {
                 .await
                 .map_err(|e| e.to_string())?,
         );
+        if let Some(users) = &users {
+            // Files belong to the same users inside and outside.
+            for mount in &mut mounts {
+                mount.uid_mappings.clone_from(&users.uids);
+                mount.gid_mappings.clone_from(&users.gids);
+            }
+        }
+        let namespaces = security.namespace_options.get_or_insert_default();
+        namespaces.userns_options = users;
         Ok(container::config(
             pod,
             container,
@@ -89,6 +105,15 @@ impl Worker {
                 machine: self.machine(),
             },
         ))
+    }
+
+    /// The pod's users, if they are its own.
+    async fn users(&self, pod: &Pod) -> Result<Option<cri::UserNamespace>, String> {
+        if spec::spec(pod).host_users != Some(false) {
+            return Ok(None);
+        }
+        let handler = self.runtime_handler(pod).await?;
+        self.ctx.users.of(pod, &handler)
     }
 
     /// What containers' limits depend on.

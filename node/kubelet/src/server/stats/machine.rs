@@ -6,30 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::{Card, Sample};
-
-/// A file system.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Space {
-    pub(super) capacity: u64,
-    pub(super) available: u64,
-    pub(super) used: u64,
-    pub(super) inodes: u64,
-    pub(super) inodes_free: u64,
-}
-
-impl Space {
-    /// The file system that holds a path.
-    pub(super) fn of(path: &Path) -> Option<Space> {
-        let found = rustix::fs::statvfs(path).ok()?;
-        Some(Space {
-            capacity: found.f_blocks * found.f_frsize,
-            available: found.f_bavail * found.f_frsize,
-            used: (found.f_blocks - found.f_bfree) * found.f_frsize,
-            inodes: found.f_files,
-            inodes_free: found.f_ffree,
-        })
-    }
-}
+pub(super) use crate::space::Space;
 
 /// The machine at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::machine::Space;
 use super::{Card, ContainerUsage, PodUsage, Sample, Usage};
+use crate::volumes::VolumeUsage;
 
 impl Usage {
     /// The whole summary, or CPU and memory alone.
@@ -58,6 +59,10 @@ impl Usage {
                 .sum();
             let files = space(&now, &self.machine.files, Some(used));
             out.insert("ephemeral-storage".into(), files);
+            if !pod.volumes.is_empty() {
+                let volumes = pod.volumes.iter().map(|v| volume(&now, v));
+                out.insert("volume".into(), volumes.collect());
+            }
             if let Some(count) = pod.processes {
                 out.insert("process_stats".into(), json!({"process_count": count}));
             }
@@ -112,6 +117,15 @@ fn space(now: &str, space: &Space, used: Option<u64>) -> Value {
     json!({"time": now, "availableBytes": space.available, "capacityBytes": space.capacity,
         "usedBytes": used.unwrap_or(space.used), "inodesFree": space.inodes_free, "inodes": space.inodes,
         "inodesUsed": space.inodes - space.inodes_free})
+}
+
+fn volume(now: &str, usage: &VolumeUsage) -> Value {
+    let mut out = space(now, &usage.space, None);
+    out["name"] = json!(usage.volume);
+    if let Some((namespace, name)) = &usage.claim {
+        out["pvcRef"] = json!({"namespace": namespace, "name": name});
+    }
+    out
 }
 
 fn network(now: &str, cards: &[Card]) -> Value {

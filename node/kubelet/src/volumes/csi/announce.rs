@@ -29,6 +29,11 @@ impl NodeAnnouncements {
         }
     }
 
+    /// Makes the node's object, if there is none. Drivers that were there before are taken off when they are gone.
+    pub async fn begin(&self) -> Result<(), String> {
+        self.change(|_| {}).await
+    }
+
     async fn change(&self, change: impl Fn(&mut Vec<CSINodeDriver>)) -> Result<(), String> {
         let api: Api<CSINode> = Api::all(self.client.clone());
         let mut last = String::new();

@@ -18,6 +18,8 @@ const LONGEST: Duration = Duration::from_secs(2 * 60);
 
 /// What drivers may be able to do that matters here.
 const STAGE: i32 = 1;
+const STATS: i32 = 2;
+const EXPAND: i32 = 3;
 const MOUNT_GROUP: i32 = 6;
 
 /// A driver, or its registration.
@@ -71,7 +73,7 @@ impl Driver {
             .await
     }
 
-    /// Whether volumes are staged before they are published, and whether it gives files to a group by itself.
+    /// What the driver can do beyond the least.
     pub(super) async fn abilities(&self) -> Result<Abilities, Status> {
         let path = "/csi.v1.Node/NodeGetCapabilities";
         let answer: NodeGetCapabilitiesResponse =
@@ -80,6 +82,8 @@ impl Driver {
         let kinds: Vec<i32> = kinds.map(|rpc| rpc.kind).collect();
         Ok(Abilities {
             stages: kinds.contains(&STAGE),
+            measures: kinds.contains(&STATS),
+            expands: kinds.contains(&EXPAND),
             gives_groups: kinds.contains(&MOUNT_GROUP),
         })
     }
@@ -115,11 +119,30 @@ impl Driver {
         let NodeUnpublishVolumeResponse {} = done;
         Ok(())
     }
+
+    /// Lets a file system grow with its volume; how large it is then.
+    pub(super) async fn expand(&self, request: NodeExpandVolumeRequest) -> Result<i64, Status> {
+        let done: NodeExpandVolumeResponse =
+            self.call("/csi.v1.Node/NodeExpandVolume", request).await?;
+        Ok(done.capacity_bytes)
+    }
+
+    pub(super) async fn measure(
+        &self,
+        request: NodeGetVolumeStatsRequest,
+    ) -> Result<Vec<VolumeUsage>, Status> {
+        let answer: NodeGetVolumeStatsResponse = self
+            .call("/csi.v1.Node/NodeGetVolumeStats", request)
+            .await?;
+        Ok(answer.usage)
+    }
 }
 
 /// What a driver can do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Abilities {
     pub(super) stages: bool,
+    pub(super) measures: bool,
+    pub(super) expands: bool,
     pub(super) gives_groups: bool,
 }

@@ -82,6 +82,31 @@ messages! {
         "2" target_path: String [string];
     }
     NodeUnpublishVolumeResponse {}
+    CapacityRange {
+        "1" required_bytes: i64 [int64];
+        "2" limit_bytes: i64 [int64];
+    }
+    NodeExpandVolumeRequest {
+        "1" volume_id: String [string];
+        "2" volume_path: String [string];
+        "3" capacity_range: Option<CapacityRange> [message, optional];
+        "4" staging_target_path: String [string];
+        "5" volume_capability: Option<VolumeCapability> [message, optional];
+        "6" secrets: StringMap [btree_map = "string, string"];
+    }
+    NodeExpandVolumeResponse { "1" capacity_bytes: i64 [int64]; }
+    NodeGetVolumeStatsRequest {
+        "1" volume_id: String [string];
+        "2" volume_path: String [string];
+        "3" staging_target_path: String [string];
+    }
+    VolumeUsage {
+        "1" available: i64 [int64];
+        "2" total: i64 [int64];
+        "3" used: i64 [int64];
+        "4" unit: i32 [int32];
+    }
+    NodeGetVolumeStatsResponse { "1" usage: Vec<VolumeUsage> [message, repeated]; }
 }
 
 /// The access mode of a volume by the API's names; several drivers refuse what is too much.

@@ -17,6 +17,13 @@ use prost::Message as _;
 use serde_json::json;
 use tokio::net::UnixListener;
 
+use std::fs;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+
+use super::super::mounting;
+use super::messages::*;
 use super::*;
 use crate::volumes::own_mounts::in_own_mounts;
 use crate::volumes::{Mounts as _, NodeVolumes};
@@ -172,7 +179,7 @@ impl Objects for Cluster {
         _: &str,
     ) -> Result<Option<Arc<PersistentVolume>>, kube::Error> {
         let volume = json!({"metadata": {}, "spec": {"claimRef": {"uid": "7"}, "accessModes": ["ReadWriteOnce"],
-            "csi": {"driver": "test.csi", "volumeHandle": "handle", "volumeAttributes": {"a": "b"},
+            "csi": {"driver": "test.csi", "volumeHandle": "handle", "fsType": "ext4", "volumeAttributes": {"a": "b"},
                 "nodeStageSecretRef": {"name": "s", "namespace": "n"}}}});
         Ok(Some(Arc::new(serde_json::from_value(volume).unwrap())))
     }
@@ -232,7 +239,15 @@ fn drivers_register_and_their_volumes_come_and_go_with_pods() {
         );
 
         let objects: Arc<dyn Objects> = Arc::new(Cluster);
-        let csi = Csi::new(Arc::clone(&registry), Arc::clone(&objects), "node", root);
+        let in_use = Arc::new(InUse::default());
+        in_use.tell(["kubernetes.io/csi/test.csi^handle".to_owned()].into());
+        let csi = Csi::new(
+            Arc::clone(&registry),
+            Arc::clone(&objects),
+            Arc::clone(&in_use),
+            "node",
+            root,
+        );
         let volumes = NodeVolumes::new(objects).with_csi(Arc::new(csi));
         let directory = |uid: &str| root.join("pods").join(uid);
         for uid in ["one", "two"] {
@@ -248,6 +263,7 @@ fn drivers_register_and_their_volumes_come_and_go_with_pods() {
             volumes.mount(&pod(uid), &directory(uid)).await.unwrap();
         }
         for uid in ["one", "two"] {
+            assert_eq!(in_use.names().len(), 1);
             volumes.unmount(uid, &directory(uid)).await.unwrap();
             volumes.unmount(uid, &directory(uid)).await.unwrap();
             assert!(!directory(uid).join("volumes").exists());
@@ -267,6 +283,7 @@ fn drivers_register_and_their_volumes_come_and_go_with_pods() {
                 "NodeUnstageVolume handle",
             ]
         );
+        assert!(in_use.names().is_empty());
         fs::remove_file(registrations.join("test.csi-reg.sock")).unwrap();
         until("the driver is gone", &|| registry.get("test.csi").is_err()).await;
     });
