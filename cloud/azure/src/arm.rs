@@ -200,6 +200,19 @@ impl Arm {
         self.write(Method::POST, path, body, "").await.map(drop)
     }
 
+    /// Asks a resource for something that only a POST gives, such as credentials.
+    pub async fn ask<R: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<R, Error> {
+        let body = Bytes::from(body.to_string());
+        let done = self.write(Method::POST, path, body, "").await?;
+        match done {
+            Some(answer) => parse(path, &answer),
+            None => Err(Error::unreadable(
+                path,
+                &"it is an operation and has no answer",
+            )),
+        }
+    }
+
     fn address(&self, path: &str, query: &str) -> String {
         let (manager, version) = (&self.shared.manager, versions::of(path));
         let more = if query.is_empty() { "" } else { "&" };

@@ -2,7 +2,7 @@
 
 mod assertion;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const RENEW_BEFORE: Duration = Duration::from_secs(300);
 const MANAGED_TRIES: u32 = 5;
 const MANAGED_WAIT: Duration = Duration::from_millis(800);
 /// Where an agent of Arc lays down its proofs; nothing else is read for it.
-const ARC_PROOFS: &str = "/var/opt/azcmagent/tokens";
+pub const ARC_PROOFS: &str = "/var/opt/azcmagent/tokens";
 const ARC_PROOF_BYTES: u64 = 4096;
 
 /// Where tokens come from.
@@ -47,6 +47,8 @@ pub enum Source {
     Arc {
         /// The whole address up to the query.
         endpoint: String,
+        /// Where it lays down its proofs: [`ARC_PROOFS`].
+        proofs: PathBuf,
     },
     /// A secret.
     Secret {
@@ -78,7 +80,10 @@ impl Source {
         if config.use_managed_identity_extension {
             let endpoint = environment("IDENTITY_ENDPOINT").filter(|text| !text.is_empty());
             return Some(match (endpoint, environment("IMDS_ENDPOINT")) {
-                (Some(endpoint), Some(_)) => Source::Arc { endpoint },
+                (Some(endpoint), Some(_)) => Source::Arc {
+                    endpoint,
+                    proofs: ARC_PROOFS.into(),
+                },
                 _ => Source::Managed {
                     which: which_identity(&config.user_assigned_identity_id),
                 },
@@ -179,6 +184,11 @@ impl Tokens {
         Ok(text)
     }
 
+    /// A new token and how long it is good: for those who keep it elsewhere.
+    pub async fn fresh(&self) -> Result<(String, Duration), Error> {
+        self.fetch().await
+    }
+
     /// Forgets the token: it was refused.
     pub async fn forget(&self) {
         *self.current.lock().await = None;
@@ -187,7 +197,7 @@ impl Tokens {
     async fn fetch(&self) -> Result<(String, Duration), Error> {
         match &self.source {
             Source::Managed { which } => self.managed(which).await,
-            Source::Arc { endpoint } => self.arc(endpoint).await,
+            Source::Arc { endpoint, proofs } => self.arc(endpoint, proofs).await,
             Source::Secret { client, secret } => {
                 self.grant(&[("client_id", client), ("client_secret", secret)])
                     .await
@@ -261,7 +271,7 @@ impl Tokens {
         unreachable!("the loop ends at its last attempt")
     }
 
-    async fn arc(&self, endpoint: &str) -> Result<(String, Duration), Error> {
+    async fn arc(&self, endpoint: &str, proofs: &Path) -> Result<(String, Duration), Error> {
         let address = format!(
             "{endpoint}?api-version=2020-06-01&resource={}",
             encoded(&self.endpoints.audience)
@@ -270,9 +280,13 @@ impl Tokens {
         let challenge = self.send(ask(), String::new()).await?;
         let named = challenge.headers().get(WWW_AUTHENTICATE);
         let named = named.and_then(|value| value.to_str().ok());
-        let proof = arc_proof(named.unwrap_or_default())?;
+        // An agent that asks for no proof has answered.
+        if named.is_none() {
+            return read(&challenge);
+        }
+        let proof = arc_proof(named.unwrap_or_default(), proofs)?;
         let content = std::fs::read_to_string(&proof).map_err(|e| unreadable(&proof, &e))?;
-        let shown = ask().header(AUTHORIZATION, format!("Basic {content}"));
+        let shown = ask().header(AUTHORIZATION, format!("Basic {}", content.trim_end()));
         read(&self.send(shown, String::new()).await?)
     }
 
@@ -293,11 +307,11 @@ fn unreadable(file: &std::path::Path, cause: &dyn std::fmt::Display) -> Error {
 }
 
 /// The file that proves that we are root here; only a small key in the agent's own directory is read.
-fn arc_proof(challenge: &str) -> Result<PathBuf, Error> {
+fn arc_proof(challenge: &str, proofs: &Path) -> Result<PathBuf, Error> {
     let refused = |why: &str| Error::Token(format!("the agent of Arc names no proof: {why}"));
     let file = challenge.strip_prefix("Basic realm=");
     let file = PathBuf::from(file.ok_or_else(|| refused("it asks for none"))?);
-    let is_there = file.parent() == Some(std::path::Path::new(ARC_PROOFS));
+    let is_there = file.parent() == Some(proofs);
     if !is_there || file.extension().is_none_or(|e| e != "key") {
         return Err(refused("the file is not one of its own"));
     }
@@ -397,7 +411,10 @@ mod tests {
             "Basic realm=/var/opt/azcmagent/tokens/../../../etc/x.key",
             "Basic realm=/var/opt/azcmagent/tokens/x.txt",
         ] {
-            assert!(arc_proof(challenge).is_err(), "{challenge}");
+            assert!(
+                arc_proof(challenge, Path::new(ARC_PROOFS)).is_err(),
+                "{challenge}"
+            );
         }
     }
 }

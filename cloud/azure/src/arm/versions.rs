@@ -9,6 +9,9 @@ const VERSIONS: &[(&str, &str, &str)] = &[
     ("microsoft.compute", "snapshots", "2025-01-02"),
     ("microsoft.compute", "", "2025-04-01"),
     ("microsoft.network", "", "2025-05-01"),
+    ("microsoft.hybridcompute", "", "2024-07-10"),
+    ("microsoft.containerservice", "", "2025-10-01"),
+    ("microsoft.authorization", "", "2022-04-01"),
     ("", "", "2021-04-01"),
 ];
 

@@ -1,0 +1,6 @@
+//! What goes into files. Pure.
+
+pub mod containerd;
+pub mod kubeconfig;
+pub mod kubelet;
+pub mod system;

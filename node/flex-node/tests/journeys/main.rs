@@ -1,0 +1,7 @@
+//! Whole journeys on simulated machines: there, back, and killed at every point on the way.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod crashes;
+mod machines;
+mod ways;
