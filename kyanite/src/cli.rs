@@ -9,6 +9,7 @@ pub(crate) mod controller_manager;
 pub(crate) mod dns;
 pub(crate) mod doctor;
 pub(crate) mod fault;
+pub(crate) mod flex_node;
 pub(crate) mod image;
 pub(crate) mod konnectivity;
 pub(crate) mod kube_proxy;
@@ -55,6 +56,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, ExitCod
         args.insert(1, "node-controller".into());
     } else if args.first().is_some_and(kubelet::is_its_name) {
         args.insert(1, "kubelet".into());
+    } else if args.first().is_some_and(flex_node::is_its_name) {
+        args.insert(1, "flex-node".into());
     }
     let output = wanted_output(&args);
     let printer = Printer::new(output);
@@ -146,6 +149,9 @@ pub(crate) enum Command {
     /// Make this machine a node, as aks-node-controller does
     #[command(subcommand)]
     NodeController(node_controller::NodeController),
+    /// Make a machine outside of Azure a node, keep it one, and take it out again, as aks-flex-node does
+    #[command(subcommand)]
+    FlexNode(flex_node::FlexNode),
     /// Run this machine's pods, with upstream's flags
     Kubelet(kubelet::Kubelet),
     /// Run the end of the nodes' tunnels that API servers use, with upstream's flags

@@ -12,6 +12,7 @@ mod dns;
 mod doctor;
 mod down;
 mod fault;
+mod flex_node;
 mod image;
 mod konnectivity;
 mod kube_proxy;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<ExitCode> {
         Command::MachineLauncher { arguments } => return Ok(machine::launcher(&arguments)),
         Command::Machine(command) => return machine::run(command, printer),
         Command::NodeController(command) => return node_controller::run(command, printer),
+        Command::FlexNode(command) => return flex_node::run(command, printer),
         Command::Version => manual::version(printer),
         Command::Completion { shell } => manual::completion(shell),
         Command::Man { directory } => manual::pages(&directory, printer),

@@ -1,6 +1,6 @@
 //! `kyanite node-controller`: what a node is asked to be, before it is one; `machine` makes it one.
 
-mod machine;
+pub(super) mod machine;
 
 use std::io::Read as _;
 use std::path::Path;

@@ -5,5 +5,6 @@ mod azure;
 mod balancers;
 mod cluster;
 mod commands;
+mod flex;
 mod provision;
 mod site;

@@ -96,7 +96,7 @@ pub(super) fn plan(judged: &Judged, root: &flags::Root, printer: &Printer) -> Re
     })
 }
 
-fn plan_text(plan: &Plan, errors: usize) -> String {
+pub(in crate::commands) fn plan_text(plan: &Plan, errors: usize) -> String {
     let row = |step: &str, d: &Difference| {
         vec![
             step.to_owned(),
@@ -273,7 +273,7 @@ fn stop() -> Result<Stop> {
 
 /// SIGTERM and SIGINT end the run in order: children are stopped and the result is written. The thread lives as long as
 /// the process.
-fn stop_on_signals() -> Result<Stop> {
+pub(in crate::commands) fn stop_on_signals() -> Result<Stop> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = stop()?;
     let pulled = stop.clone();

@@ -1,0 +1,153 @@
+//! The command line of `kyanite flex-node`, which is also that of `aks-flex-node`. Names and aliases are upstream's.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Whether a program called so is the Flex Node agent.
+#[allow(clippy::ptr_arg, reason = "as an iterator of arguments gives it")]
+pub(super) fn is_its_name(program: &OsString) -> bool {
+    Path::new(program).file_name() == Some("aks-flex-node".as_ref())
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FlexNode {
+    /// Make this machine a node of the cluster that the configuration names
+    #[command(visible_alias = "start")]
+    Bootstrap {
+        #[command(flatten)]
+        config: Config,
+    },
+    /// Take this machine out of its cluster, and back to what it was before
+    #[command(visible_alias = "reset")]
+    Unbootstrap {
+        /// Somebody who may delete the node; a node may not delete itself
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+        /// Upstream's; what is needed was kept by the bootstrap
+        #[arg(long, value_name = "FILE", hide = true)]
+        config: Option<PathBuf>,
+    },
+    /// Keep this machine a node: look at it every minute, and mend it with the least that helps
+    #[command(visible_alias = "daemon")]
+    Agent {
+        #[command(flatten)]
+        config: Config,
+        /// Look so often, and end
+        #[arg(long, value_name = "COUNT", hide = true)]
+        looks: Option<u32>,
+    },
+    /// What a bootstrap would change on this machine, without changing any of it
+    Plan {
+        #[command(flatten)]
+        config: Config,
+    },
+    /// Everything that can be wrong before the first change, with what mends it
+    Preflight {
+        #[command(flatten)]
+        config: Config,
+        /// Checks whose findings do not count
+        #[arg(long, value_delimiter = ',', value_name = "CHECKS")]
+        ignore_preflight_errors: Vec<String>,
+        /// Warnings count as well
+        #[arg(long)]
+        fail_on_warnings: bool,
+    },
+    /// Everything that can be wrong with a node, with what mends it
+    Doctor {
+        #[command(flatten)]
+        config: Config,
+    },
+    /// How the node is, and how the last bootstrap went
+    Status,
+    /// Print a token of this machine's identity, as kubectl and kubelets ask exec plugins for it
+    Token(Token),
+    /// Print the version
+    Version,
+    /// What the machine is in Azure
+    #[command(hide = true)]
+    Azure {
+        /// Which part
+        #[arg(value_enum)]
+        what: Azure,
+        /// Whether it is so, make it so, take it back
+        #[arg(value_enum)]
+        verb: Verb,
+        #[command(flatten)]
+        config: Config,
+    },
+    /// The node's object at the cluster
+    #[command(subcommand, hide = true)]
+    Node(Node),
+    /// The node's pods at its runtime
+    #[command(subcommand, hide = true)]
+    Pods(Pods),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Config {
+    /// The configuration, as upstream has it
+    #[arg(long = "config", value_name = "FILE", default_value = flex_node::paths::CONFIG)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Token {
+    /// Upstream's word for it; changes nothing
+    #[arg(value_parser = ["kubelogin"], hide = true)]
+    pub(crate) kubelogin: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: Config,
+    /// Whom the token is for
+    #[arg(long, value_name = "ID", default_value = flex_node::token::SERVER_ID)]
+    pub(crate) server_id: String,
+    /// Say whether there is one, and print none
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Azure {
+    /// The machine's resource.
+    Arc,
+    /// The role of its identity.
+    Role,
+    /// What the cluster is.
+    Cluster,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Verb {
+    /// Fails unless it is so.
+    Check,
+    /// Makes it so.
+    Make,
+    /// Takes it back.
+    Remove,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Node {
+    /// Wait until it is Ready
+    Wait {
+        #[arg(long)]
+        name: String,
+        /// Seconds; 0 looks once
+        #[arg(long, default_value_t = 0)]
+        timeout: u64,
+    },
+    /// Delete it
+    Remove {
+        #[arg(long)]
+        name: String,
+        #[arg(long)]
+        kubeconfig: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pods {
+    /// End them all
+    Stop,
+}
