@@ -79,7 +79,7 @@ async fn token(flags: &flags::Token, printer: &Printer) -> Result<ExitCode> {
     let wish = wish(&flags.config.file, &Printer::new(crate::cli::Output::Json))?;
     let environment = |name: &str| std::env::var(name).ok();
     let now = jiff::Timestamp::now();
-    let cache = token::cache();
+    let cache = token::cache(environment);
     let lease = token::lease(&wish.config, &flags.server_id, &cache, &environment, now).await;
     let lease = lease.map_err(refused)?;
     let value = token::credential(

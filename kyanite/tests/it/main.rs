@@ -18,6 +18,7 @@ mod custom_resources;
 mod encryption;
 mod escalation;
 mod fair_shares;
+mod flex_node;
 mod front_door;
 mod harness;
 mod hollow_nodes;

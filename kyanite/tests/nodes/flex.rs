@@ -97,6 +97,7 @@ fn a_machine_joins_with_a_token_runs_a_pod_and_leaves_as_it_came() {
     is_a_node(&site);
     runs_a_pod(&site);
     a_second_bootstrap_changes_nothing(&site);
+    the_agent_mends_it(&site);
 
     leaves(&site, &before);
 }
@@ -175,6 +176,44 @@ fn a_second_bootstrap_changes_nothing(site: &Site) {
         .collect();
     assert!(changed.is_empty(), "{changed:#?}");
     assert_eq!(site.run(pid), before, "nothing was restarted");
+}
+
+// One look at a time, so that nothing waits for a minute to pass.
+fn the_agent_mends_it(site: &Site) {
+    assert_eq!(
+        site.run("systemctl is-active aks-flex-node-agent")
+            .as_deref(),
+        Ok("active\n")
+    );
+    site.run("systemctl stop aks-flex-node-agent")
+        .expect("stopped");
+    let look = format!("{AGENT} agent --looks 1 2>&1");
+    eventually("it finds nothing to mend", || match site.run(&look)? {
+        said if said.is_empty() => Ok(()),
+        said => Err(said),
+    });
+    site.run("systemctl stop kubelet").expect("stopped");
+    let said = site.run(&look).expect("a look");
+    assert!(said.contains("restarting kubelet.service"), "{said}");
+    assert_eq!(
+        site.run("systemctl is-active kubelet").as_deref(),
+        Ok("active\n")
+    );
+    site.run("cp /etc/default/kubelet /tmp/before && echo '# by hand' >> /etc/default/kubelet")
+        .expect("changed");
+    let said = site.run(&look).expect("a look");
+    assert!(said.contains("/etc/default/kubelet differs"), "{said}");
+    site.run("cmp /tmp/before /etc/default/kubelet && rm /tmp/before")
+        .expect("as it was");
+    let status = site
+        .run("cat /run/aks-flex-node/status.json")
+        .expect("a status");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(
+        (&status["containerdRunning"], &status["nodeName"]),
+        (&json!(true), &json!(MACHINE)),
+        "{status}"
+    );
 }
 
 fn leaves(site: &Site, before: &[String]) {

@@ -245,8 +245,6 @@ pub enum Kubelet {
 /// The agent itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// Where its log goes.
-    pub log_dir: String,
     /// Whether it mends what has drifted.
     pub remediates: bool,
 }

@@ -4,7 +4,7 @@
 //! cache that only root can read. The script stays as a line that runs this.
 
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use azure::Endpoints;
@@ -198,9 +198,10 @@ async fn fetch(
     unreachable!("the loop ends at its last attempt")
 }
 
-/// The usual cache.
-pub fn cache() -> Cache {
-    Cache(Path::new(crate::paths::TOKENS).to_owned())
+/// The usual cache, or the one that `AKS_FLEX_NODE_TOKENS` names.
+pub fn cache(environment: impl Fn(&str) -> Option<String>) -> Cache {
+    let named = environment("AKS_FLEX_NODE_TOKENS").filter(|path| !path.is_empty());
+    Cache(named.map_or_else(|| crate::paths::TOKENS.into(), PathBuf::from))
 }
 
 #[cfg(test)]

@@ -75,6 +75,11 @@ impl Azure {
         path
     }
 
+    /// Where it is, and the credentials of its owner.
+    pub(crate) fn known(&self) -> &Value {
+        &self.known
+    }
+
     /// What clients of this cloud must trust.
     pub(crate) fn authority(&self) -> PathBuf {
         self.home.path().join("pki/ca.crt")

@@ -173,6 +173,11 @@ impl Replica {
         }
     }
 
+    /// Where it is.
+    pub(crate) fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
     /// `GET path`: status code and body.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let request = http::Request::get(path).body(Vec::new());

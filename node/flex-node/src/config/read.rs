@@ -199,7 +199,6 @@ impl Fields<'_> {
             node: self.node(signs),
             components,
             agent: Agent {
-                log_dir: self.text_or("agent.logDir", "/var/log/aks-flex-node"),
                 remediates: self
                     .flag("agent.enableDriftDetectionAndRemediation")
                     .unwrap_or(true),

@@ -60,6 +60,10 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
         "agent.logLevel",
         "everything is logged; choose with journalctl's filters",
     ),
+    (
+        "agent.logDir",
+        "the log is the journal of aks-flex-node-agent.service",
+    ),
     ("npd.version", "node-problem-detector is not installed"),
     (
         "agent.machineClient",

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
