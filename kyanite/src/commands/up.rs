@@ -129,7 +129,7 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
     }
     let cloud = Beside::of(&up, &dir, &url).await?;
     roles.extend(cloud.iter().map(Beside::role));
-    roles.extend(roles::of_cloud(&url, &pki, &up, &dir));
+    roles.extend(roles::of_cloud(&same, &pki, &up, &dir));
     let shown = format!("https://{shown}");
     stages.done("api server", &shown);
     let mut state = write_kubeconfigs(&users_file, &dir, &shown, &pki, remembered)?;

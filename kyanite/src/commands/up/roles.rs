@@ -104,7 +104,12 @@ pub(super) fn plan(
 }
 
 /// The role that follows the cloud that this cluster is in, if it is in one.
-pub(super) fn of_cloud(server: &str, pki: &Pki, up: &Up, dir: &DataDir) -> Option<Role> {
+pub(super) fn of_cloud(
+    server: &Arc<dyn Inside>,
+    pki: &Pki,
+    up: &Up,
+    dir: &DataDir,
+) -> Option<Role> {
     let own = up.beside.cloud.then(|| cloud_controllers::file(dir));
     let file = up.beside.cloud_config.clone().or(own)?;
     let connection = connection(server, pki, "admin");
