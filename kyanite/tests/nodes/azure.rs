@@ -147,6 +147,11 @@ fn az_makes_a_machine_that_boots_with_its_custom_data_and_knows_itself() {
          --ssh-key-values {key} --custom-data {custom}"
     ));
     assert_eq!(made["powerState"], "VM running", "{made}");
+    let address = made["publicIpAddress"].as_str().expect("an address");
+    let address = address.parse().expect("an address");
+    eventually("its public address leads to it", || {
+        person.home.world().is_refused_by(address)
+    });
     let run = |script: &str| {
         let script = place(script);
         let ran = person.ok(&format!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::azure::{Arm, CloudConfig};
 use harness::{eventually, said};
+use machines::{Attachment, Driver as _, Spec};
 use serde_json::{Value, json};
 
 use crate::cluster::{Home, traces};
@@ -100,10 +101,11 @@ fn a_service_of_type_load_balancer_answers_at_its_address_and_leaves_nothing() {
     let address = home.address_of("web");
     eventually("it answers this host", || home.world().gets(address, "/"));
 
+    machines_reach_it_too(&home, address);
     only_nodes_with_pods_are_asked(&home, address);
     without_a_floating_address(&home);
 
-    home.kubectl("delete service web rewritten")
+    home.kubectl("delete service web rewritten inside")
         .expect("deleted");
     assert_eq!(
         home.resources("Microsoft.Network/publicIPAddresses").len(),
@@ -138,6 +140,43 @@ fn a_service_of_type_load_balancer_answers_at_its_address_and_leaves_nothing() {
             (after, links) => Err(format!("{links:?} {after:#?} instead of {before:#?}")),
         }
     });
+}
+
+// A machine that is no node: no kube-proxy of its own catches its packets before they reach the balancer.
+fn machines_reach_it_too(home: &Home, address: Ipv4Addr) {
+    let network = home.driver().network("cluster").expect("the network");
+    let own = Ipv4Addr::from(u32::from(network.gateway()) + 200);
+    let spec = Spec {
+        name: "client".to_owned(),
+        attachment: Some(Attachment {
+            network: "cluster".to_owned(),
+            address: own,
+            name_servers: Vec::new(),
+        }),
+        ..Spec::default()
+    };
+    home.driver().boot(&spec).expect("a machine");
+    let gets = |address: Ipv4Addr| {
+        let line = format!(
+            "exec 3<>/dev/tcp/{address}/80 && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 10 tail -n 1 <&3"
+        );
+        let answer = home.on_node("client", &line)?;
+        match answer.contains("Hello from web") {
+            true => Ok(()),
+            false => Err(answer),
+        }
+    };
+    eventually("a machine reaches a public frontend", || gets(address));
+    home.apply(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "inside",
+        "annotations": {"service.beta.kubernetes.io/azure-load-balancer-internal": "true"}},
+        "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}));
+    let inside = home.address_of("inside");
+    assert!(network.subnet.contains(&inside), "{inside}");
+    eventually("and an internal one", || gets(inside));
+    assert!(
+        home.world().gets(inside, "/").is_err(),
+        "this host is outside"
+    );
 }
 
 // With externalTrafficPolicy Local the node that a packet came to answers it, from its own pods, and sees who asked.

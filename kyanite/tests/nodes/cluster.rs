@@ -135,7 +135,7 @@ impl Home {
     }
 
     /// Runs a line of a shell on a node.
-    fn on_node(&self, node: &str, line: &str) -> Result<String, String> {
+    pub(crate) fn on_node(&self, node: &str, line: &str) -> Result<String, String> {
         let driver = self.driver();
         let command = driver.command(node, ["/bin/bash", "-c", line]);
         said(&mut command.map_err(|e| e.to_string())?)

@@ -1,6 +1,7 @@
 //! Networks: a bridge in a network namespace of its own, so that two networks may use the same addresses and
 //! nothing of the host's network is touched. A mount holds the namespace; machines hang on the bridge.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use futures::TryStreamExt as _;
 use ipnet::Ipv4Net;
 use nix::sched::{CloneFlags, unshare};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::{
     Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
@@ -111,6 +113,29 @@ impl Network {
         self.inside(route)?
     }
 
+    /// Answers for these addresses of the network besides its own, and for these only: what is sent to them comes here.
+    pub fn answer_for(&self, addresses: &BTreeSet<Ipv4Addr>) -> Result<(), Error> {
+        let answer = || {
+            netlink("answer for addresses of a network", |netlink| async move {
+                let bridge = index(&netlink, BRIDGE).await?;
+                let all = netlink.address().get().set_link_index_filter(bridge);
+                let all: Vec<AddressMessage> = all.execute().try_collect().await?;
+                let own = [METADATA, PLATFORM, self.gateway()];
+                let there: Vec<_> = all.into_iter().filter_map(extra(&own)).collect();
+                for (_, gone) in there.iter().filter(|(there, _)| !addresses.contains(there)) {
+                    netlink.address().del(gone.clone()).execute().await?;
+                }
+                let is_new = |one: &&Ipv4Addr| there.iter().all(|(there, _)| there != *one);
+                for address in addresses.iter().filter(is_new) {
+                    let address = IpAddr::V4(*address);
+                    netlink.address().add(bridge, address, 32).execute().await?;
+                }
+                Ok(())
+            })
+        };
+        self.inside(answer)?
+    }
+
     /// Switches a port of the bridge on or off; its machine sees its carrier come and go.
     pub(crate) fn set_port(&self, port: &str, on: bool) -> Result<(), Error> {
         let port = port.to_owned();
@@ -210,6 +235,20 @@ impl Network {
                 .build();
             netlink.route().add(route).execute().await
         })
+    }
+}
+
+/// An address of a link, unless it is one of these.
+fn extra(own: &[Ipv4Addr]) -> impl FnMut(AddressMessage) -> Option<(Ipv4Addr, AddressMessage)> {
+    move |message| {
+        let address = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Address(IpAddr::V4(address)) => Some(*address),
+                _ => None,
+            })?;
+        (!own.contains(&address)).then_some((address, message))
     }
 }
 

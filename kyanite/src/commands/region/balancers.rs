@@ -156,10 +156,10 @@ impl Carrier {
     async fn follow(mut self, fabric: Fabric) {
         let mut changes = fabric.changes();
         // Everything is read again only when something was written.
-        let (mut rules, mut attached) = (fabric.rules(), fabric.attached());
+        let (mut read, mut rules, mut attached) = (None, Vec::new(), Vec::new());
         loop {
-            if changes.has_changed().unwrap_or(false) {
-                changes.mark_unchanged();
+            let written = *changes.borrow_and_update();
+            if read.replace(written) != Some(written) {
                 (rules, attached) = (fabric.rules(), fabric.attached());
             }
             let wanted = self.by_network(&rules, &attached);
@@ -283,12 +283,14 @@ impl Carrier {
             return carried;
         }
         let text = script::script(carried.told.take().as_ref(), &now);
-        let (network, host, reached) = (carried.network.clone(), self.host, now.public());
+        let (network, host) = (carried.network.clone(), self.host);
+        let (reached, internal) = (now.public(), now.internal());
         let done = blocking(move || {
             match reached.is_empty() {
                 true => network.close_to_host()?,
                 false => network.open_to_host(host, &reached)?,
             }
+            network.answer_for(&internal)?;
             tell(&network, &text)
         });
         if report(done.await) {
@@ -333,6 +335,7 @@ fn is_instance(id: &str) -> bool {
 /// Takes everything of ours out of a network.
 fn take_away(network: &Network) -> Result<()> {
     network.close_to_host()?;
+    network.answer_for(&BTreeSet::new())?;
     tell(network, &script::nothing())
 }
 

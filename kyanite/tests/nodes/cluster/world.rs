@@ -82,6 +82,15 @@ impl World {
         }
     }
 
+    /// Whether somebody is at an address who refuses a connection: a machine on which nobody listens.
+    pub(crate) fn is_refused_by(&self, address: Ipv4Addr) -> Result<(), String> {
+        let place = SocketAddr::from((address, 9));
+        match self.inside(|| TcpStream::connect_timeout(&place, PATIENCE)) {
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
     /// The links that are there.
     pub(crate) fn links(&self) -> Vec<String> {
         let listed = said(self.command("ip").args(["-o", "link"])).expect("links");

@@ -100,6 +100,12 @@ impl Setting {
         let flows = flows.map(|flow| flow.frontend);
         flows.chain(self.attached.keys().copied()).collect()
     }
+
+    /// The addresses of the network itself that it answers for.
+    pub(super) fn internal(&self) -> BTreeSet<Ipv4Addr> {
+        let flows = self.flows.iter().filter(|flow| !flow.is_public);
+        flows.map(|flow| flow.frontend).collect()
+    }
 }
 
 /// A machine's mark: its address.
