@@ -24,7 +24,7 @@ esac
 
 const INHIBIT: &str = r#"#!/bin/sh
 echo "$$ $1 $2 $3 $4" > DIR/held
-exec sleep 100000
+exec "$5"
 "#;
 
 fn programs(dir: &Path) {

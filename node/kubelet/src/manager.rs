@@ -125,14 +125,17 @@ impl Manager {
         self.ctx.allocated.keep_only(&uids);
         self.ctx.actuated.keep_only(&uids);
         for pod in &wanted {
+            let Some(entry) = self.workers.get(spec::uid(pod)) else {
+                self.begin(pod);
+                continue;
+            };
+            if Arc::ptr_eq(&entry.pod, pod) {
+                continue;
+            }
             let granted = self.granted(pod);
-            match self.workers.get_mut(spec::uid(pod)) {
-                Some(entry) => {
-                    if update(entry, pod, granted) {
-                        self.note_resize(spec::uid(pod));
-                    }
-                }
-                None => self.begin(pod),
+            let entry = self.workers.get_mut(spec::uid(pod));
+            if entry.is_some_and(|entry| update(entry, pod, granted)) {
+                self.note_resize(spec::uid(pod));
             }
         }
         self.grant_resizes();
@@ -387,9 +390,6 @@ fn is_over(pod: &Pod) -> bool {
 /// Hands a newer pod to its worker, with what it was granted; that wakes it only if something in it is for the worker.
 /// Whether its spec has changed.
 fn update(entry: &mut Entry, pod: &Arc<Pod>, granted: Arc<Pod>) -> bool {
-    if Arc::ptr_eq(&entry.pod, pod) {
-        return false;
-    }
     let concerns = |pod: &Pod| {
         let meta = &pod.metadata;
         let conditions = pod

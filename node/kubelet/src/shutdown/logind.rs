@@ -115,12 +115,12 @@ fn inhibit() -> Result<Child, String> {
         "--mode=delay",
         "--who=kubelet",
         "--why=Kubelet needs time to handle node shutdown",
-        "sleep",
-        "infinity",
+        // Ends with us, because it reads from us.
+        "cat",
     ];
     let child = Command::new("systemd-inhibit")
         .args(words)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn();
