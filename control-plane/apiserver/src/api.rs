@@ -28,6 +28,8 @@ pub(crate) struct Api {
     pub(crate) this: Weak<Api>,
     /// The store; nothing but this crate touches it.
     pub(crate) store: Arc<dyn Store>,
+    /// What encrypts its values, where something does.
+    pub(crate) encryption: Option<Arc<encryption::Encrypted>>,
     /// Its contents in memory.
     pub(crate) cache: Arc<Cache>,
     /// What is served.
@@ -66,6 +68,16 @@ impl Api {
         self.cache
             .collection(resource)
             .ok_or_else(|| ApiError::internal(format!("{} has no storage", resource.qualified())))
+    }
+
+    /// An error if not everything below a prefix could be decrypted: a list that lacks what nobody could read would
+    /// tell its reader that it is gone (upstream fails as well).
+    pub(crate) fn all_readable(&self, prefix: &str) -> Result<()> {
+        let encryption = self.encryption.as_ref();
+        match encryption.and_then(|encrypted| encrypted.unreadable(prefix)) {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
     }
 
     /// The newest state of an object, straight from the store.

@@ -100,6 +100,10 @@ impl App {
                     None => audit::register_nothing(registry),
                 }
                 api.meters.register(registry);
+                match &api.encryption {
+                    Some(encrypted) => encrypted.meters().register(registry),
+                    None => encryption::Meters::default().register(registry),
+                }
                 measured.iter().for_each(|register| register(registry));
             }),
             api,

@@ -164,7 +164,7 @@ impl Server {
     /// network of machines that this host's own addresses do not reach.
     pub async fn build(config: Config, listeners: Vec<TcpListener>) -> Result<Server, Error> {
         let mut config = config;
-        let encrypted = sealed(&mut config)?;
+        let (encrypted, reloads) = sealed(&mut config)?;
         let door = Arc::new(tls::FrontDoor::open(
             config.certificate,
             &config.access.authentication,
@@ -202,6 +202,7 @@ impl Server {
         let api = Arc::new_cyclic(|this| api::Api {
             this: this.clone(),
             store: config.store,
+            encryption: encrypted.clone(),
             cache,
             registry: registry::Registry::new(config.advertise.to_string()),
             services: services::Services::new(config.service_cidrs),
@@ -228,7 +229,7 @@ impl Server {
             ready.subscribe(),
         ));
         let trust = signal::Sender::new(());
-        let reload = reloadable(&door, &app, &trust, encrypted);
+        let reload = reloadable(&door, &app, &trust, encrypted.filter(|_| reloads));
         Ok(Server {
             app,
             listeners,
@@ -332,16 +333,16 @@ impl Server {
     }
 }
 
-// Puts encryption between the server and its store. What is to be read again when its file changes is given back.
-fn sealed(config: &mut Config) -> Result<Option<Arc<encryption::Encrypted>>, Error> {
+// Puts encryption between the server and its store; says whether its file is read again when it changes.
+fn sealed(config: &mut Config) -> Result<(Option<Arc<encryption::Encrypted>>, bool), Error> {
     let Some(settings) = config.encryption.take() else {
-        return Ok(None);
+        return Ok((None, false));
     };
     let (store, naming) = (Arc::clone(&config.store), reading::naming());
     let encrypted = encryption::Encrypted::new(store, settings.file, naming);
     let encrypted = Arc::new(encrypted.map_err(Error::Encryption)?);
     config.store = Arc::clone(&encrypted) as Arc<dyn Store>;
-    Ok(settings.reloads.then_some(encrypted))
+    Ok((Some(encrypted), settings.reloads))
 }
 
 fn reloadable(

@@ -190,6 +190,12 @@ impl App {
             ("log", true),
             ("etcd", self.api.store.revision().await.is_ok()),
         ];
+        // Upstream's name; who is ill, and why, is in the log.
+        if let Some(encryption) = &self.api.encryption
+            && let Some(health) = encryption.health().await
+        {
+            checks.push(("kms-providers", health.is_ok()));
+        }
         if endpoint != "livez" {
             checks.push(("informer-sync", *self.ready.borrow()));
         }

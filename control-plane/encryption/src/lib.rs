@@ -6,12 +6,14 @@
 //!
 //! Values look as upstream's do (`k8s:enc:aescbc:v1:key:…`), so a store can change hands. The first provider of a
 //! resource writes and all of them read; what another than the first has written is *stale*, and the next write
-//! replaces it even if nothing else changes.
+//! replaces it even if nothing else changes. Keys are in the configuration, or with a key management service (`kms`).
 
-pub mod configuration;
+mod configuration;
+mod kms;
+mod meters;
 mod providers;
 mod store;
 
-pub use configuration::{Configuration, Resource};
-pub use providers::Transformer;
+pub use configuration::Resource;
+pub use meters::Meters;
 pub use store::{Encrypted, Naming};

@@ -1,4 +1,6 @@
-//! Providers: how a value is encrypted, and by what it is known. Pure but for chance.
+//! Providers: how a value is encrypted, and by what it is known. Pure but for chance, and for keys that a service has.
+
+use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
@@ -10,6 +12,8 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use crypto_secretbox::aead::Aead as _;
 use crypto_secretbox::{KeyInit as _, XSalsa20Poly1305};
+
+use crate::kms::Plugin;
 
 /// What every encrypted value begins with.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
@@ -32,6 +36,22 @@ pub(crate) enum Provider {
     Identity,
     /// Names and keys; the first writes.
     Keyed(Cipher, Vec<(String, Secret)>),
+    /// A key management service has the key.
+    Kms(Arc<Plugin>),
+}
+
+impl Provider {
+    /// What values begin with, as metrics name it.
+    fn known_as(&self) -> String {
+        match self {
+            Provider::Identity => "identity".to_owned(),
+            Provider::Keyed(cipher, keys) => match &keys[..] {
+                [(name, _), ..] => format!("{}{name}:", cipher.prefix()),
+                [] => cipher.prefix(),
+            },
+            Provider::Kms(plugin) => plugin.prefix().to_owned(),
+        }
+    }
 }
 
 /// A key, which nobody sees.
@@ -72,7 +92,7 @@ impl Cipher {
         format!("k8s:enc:{}:v1:", self.name())
     }
 
-    fn encrypt(self, secret: &Secret, plain: &[u8], place: &str) -> Option<Vec<u8>> {
+    pub(crate) fn encrypt(self, secret: &Secret, plain: &[u8], place: &str) -> Option<Vec<u8>> {
         match self {
             Cipher::AesGcm => {
                 let nonce: [u8; GCM_NONCE] = chance()?;
@@ -100,7 +120,7 @@ impl Cipher {
         }
     }
 
-    fn decrypt(self, secret: &Secret, sealed: &[u8], place: &str) -> Option<Vec<u8>> {
+    pub(crate) fn decrypt(self, secret: &Secret, sealed: &[u8], place: &str) -> Option<Vec<u8>> {
         match self {
             Cipher::AesGcm => {
                 let (nonce, sealed) = sealed.split_at_checked(GCM_NONCE)?;
@@ -169,13 +189,43 @@ pub(crate) struct Plain {
 
 /// The providers of a resource.
 #[derive(Debug)]
-pub struct Transformer {
+pub(crate) struct Transformer {
     providers: Vec<Provider>,
 }
 
 impl Transformer {
     pub(crate) fn new(providers: Vec<Provider>) -> Transformer {
         Transformer { providers }
+    }
+
+    /// What the first provider's values begin with, as metrics name it.
+    pub(crate) fn writes_as(&self) -> String {
+        let first = self.providers.first().unwrap_or(&Provider::Identity);
+        first.known_as()
+    }
+
+    /// Which provider a stored value is of, as metrics name it.
+    pub(crate) fn reads_as(&self, stored: &Bytes) -> String {
+        let names = |p: &&Provider| stored.starts_with(p.known_as().as_bytes());
+        let found = self.providers.iter().find(names);
+        found.map_or_else(|| "identity".to_owned(), Provider::known_as)
+    }
+
+    /// The services that are asked for keys.
+    pub(crate) fn plugins(&self) -> impl Iterator<Item = &Arc<Plugin>> {
+        self.providers.iter().filter_map(|provider| match provider {
+            Provider::Kms(plugin) => Some(plugin),
+            _ => None,
+        })
+    }
+
+    /// Gets what a value needs to be read, where that takes time.
+    pub(crate) async fn prepare(&self, stored: &Bytes) {
+        for plugin in self.plugins() {
+            if let Some(rest) = stored.strip_prefix(plugin.prefix().as_bytes()) {
+                plugin.prepare(stored.slice_ref(rest)).await;
+            }
+        }
     }
 
     /// A value as it is stored. `place` is its key, to which authenticated encryption ties it.
@@ -189,6 +239,7 @@ impl Transformer {
                 let prefix = format!("{}{name}:", cipher.prefix());
                 Ok([prefix.as_bytes(), &sealed].concat().into())
             }
+            Some(Provider::Kms(plugin)) => plugin.seal(plain, place),
         }
     }
 
@@ -198,17 +249,23 @@ impl Transformer {
         for (index, provider) in self.providers.iter().enumerate() {
             let opened = match provider {
                 Provider::Identity if stored.starts_with(ENCRYPTED) => continue,
-                Provider::Identity => Ok((stored.clone(), 0)),
+                Provider::Identity => Ok((stored.clone(), false)),
                 Provider::Keyed(cipher, keys) => {
                     let Some(rest) = stored.strip_prefix(cipher.prefix().as_bytes()) else {
                         continue;
                     };
                     open_with(*cipher, keys, rest, place)
                 }
+                Provider::Kms(plugin) => {
+                    let Some(rest) = stored.strip_prefix(plugin.prefix().as_bytes()) else {
+                        continue;
+                    };
+                    plugin.open(stored.slice_ref(rest), place)
+                }
             };
             match opened {
-                Ok((value, key)) => {
-                    let stale = index > 0 || key > 0;
+                Ok((value, other_key)) => {
+                    let stale = index > 0 || other_key;
                     return Ok(Plain { value, stale });
                 }
                 Err(why) => failures.push(why),
@@ -228,7 +285,7 @@ fn open_with(
     keys: &[(String, Secret)],
     rest: &[u8],
     place: &str,
-) -> Result<(Bytes, usize), String> {
+) -> Result<(Bytes, bool), String> {
     let named = keys
         .iter()
         .enumerate()
@@ -240,7 +297,7 @@ fn open_with(
     for (index, secret, sealed) in named {
         tried = true;
         if let Some(plain) = cipher.decrypt(secret, sealed, place) {
-            return Ok((plain.into(), index));
+            return Ok((plain.into(), index > 0));
         }
     }
     Err(match tried {

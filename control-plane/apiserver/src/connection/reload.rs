@@ -90,7 +90,11 @@ pub(crate) async fn run(reload: std::sync::Arc<Reload>) {
     let mut last_failure = String::new();
     loop {
         tokio::time::sleep(EVERY).await;
-        match reload.now() {
+        // Some parts wait for others: a key management service has to answer before it is used.
+        let own = std::sync::Arc::clone(&reload);
+        let looked = tokio::task::spawn_blocking(move || own.now()).await;
+        let looked = looked.unwrap_or_else(|error| Err(error.to_string()));
+        match looked {
             Ok(parts) => {
                 last_failure.clear();
                 for part in parts {

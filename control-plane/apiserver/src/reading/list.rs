@@ -138,6 +138,7 @@ pub(crate) async fn list(
     options: &ListOptions,
 ) -> Result<Page> {
     let (store, cache) = (&*api.store, &*api.cache);
+    api.all_readable(collection.prefix())?;
     if let Some(text) = &options.continue_token {
         let token = Token::decode(text)?;
         return match token.revision {
