@@ -1,7 +1,7 @@
 //! Who asks, and may they: the decisions of authentication and authorization.
 //!
 //! ```text
-//! credentials ─► (tokens, certificates) ─► User ─► (Node graph, RBAC) ─► Decision
+//! credentials ─► (tokens, certificates) ─► User ─► (Node graph, RBAC, a chain of webhooks) ─► Decision
 //! ```
 //!
 //! Everything here decides and nothing here waits: objects come in as changes, the time comes in as an
@@ -9,6 +9,7 @@
 
 mod attributes;
 pub mod certificates;
+pub mod chain;
 pub mod impersonation;
 pub mod node;
 pub mod policy;

@@ -31,7 +31,6 @@ use crate::connection::response_body::Body;
 use crate::connection::sending::Answer;
 use crate::connection::websocket;
 use crate::door::asked::Asked;
-use crate::door::authorization::Authorizer;
 use crate::door::identity::Peer;
 use crate::door::impersonation;
 use crate::door::request::{self, Query};
@@ -100,6 +99,8 @@ impl App {
                     None => audit::register_nothing(registry),
                 }
                 api.meters.register(registry);
+                api.authorizer.meters.register(registry);
+                api.authenticator.meters.register(registry);
                 match &api.encryption {
                     Some(encrypted) => encrypted.meters().register(registry),
                     None => encryption::Meters::default().register(registry),
@@ -297,11 +298,11 @@ impl App {
         };
         let attributes = asked.attributes(&user);
         match record.trail() {
-            None => authorizer.check(&attributes)?,
+            None => authorizer.answer(&attributes).await.allowed(&attributes)?,
             Some(trail) => {
-                let verdict = authorizer.decide(&attributes);
-                trail.authorized(&verdict);
-                Authorizer::allowed(verdict, &attributes)?;
+                let verdict = authorizer.answer(&attributes).await;
+                trail.authorized(&verdict.decision);
+                verdict.allowed(&attributes)?;
             }
         }
         Ok((user, found.warning))

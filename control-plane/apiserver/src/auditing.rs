@@ -7,7 +7,6 @@
 //! Without a policy there is no auditor, and a request costs nothing more. A request that the policy does not want has
 //! no trail.
 
-mod kubeconfig;
 mod trail;
 mod webhook;
 
@@ -65,6 +64,10 @@ impl Auditor {
     /// Reads the policy and opens what it is recorded in.
     pub(crate) fn open(settings: &Settings, egress: &Arc<Egress>) -> Result<Auditor, String> {
         let policy = read_policy(settings)?;
+        let of_webhook = settings.webhook.as_ref().and_then(|hook| hook.truncation);
+        for (plugin, sizes) in [("log", settings.log_truncation), ("webhook", of_webhook)] {
+            sizes.map_or(Ok(()), |sizes| sizes.check(plugin))?;
+        }
         let log = match &settings.log {
             None => None,
             Some((file, mode, limits)) => {
@@ -73,13 +76,13 @@ impl Auditor {
                     let shown = shown.unwrap_or_default();
                     format!("the audit log {shown} cannot be opened: {error}")
                 })?;
-                Some((log, *mode, *limits))
+                Some((log, *mode, *limits, settings.log_truncation))
             }
         };
-        let mut others: Vec<(Box<dyn audit::Deliver>, audit::Limits)> = Vec::new();
+        let mut others: Vec<(Box<dyn audit::Deliver>, _, _)> = Vec::new();
         if let Some(hook) = &settings.webhook {
             let webhook = webhook::Webhook::open(hook, Arc::clone(egress))?;
-            others.push((Box::new(webhook), hook.limits));
+            others.push((Box::new(webhook), hook.limits, hook.truncation));
         }
         Ok(Auditor {
             policy,

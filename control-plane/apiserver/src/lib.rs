@@ -142,6 +142,9 @@ pub enum Error {
     /// A file or setting of authentication cannot be used.
     #[error(transparent)]
     Authentication(#[from] authentication::Error),
+    /// A file or setting of authorization cannot be used.
+    #[error("{0}")]
+    Authorization(String),
     /// Admission plugins that do not exist, or that are both on and off.
     #[error("{0}")]
     Admission(String),
@@ -173,7 +176,9 @@ impl Server {
         let plugins =
             admission::AdmissionSettings::from_flags(&admission.enable, &admission.disable)
                 .map_err(Error::Admission)?;
-        let authorizer = authorization::Authorizer::new(&config.access.authorization.modes);
+        let authorization = &config.access.authorization;
+        let authorizer = authorization::Authorizer::open(authorization, &config.egress)
+            .map_err(Error::Authorization)?;
         let authentication = config.access.authentication.clone();
         let authenticator = Arc::new(authentication::Authenticator::open(authentication)?);
         let gate = Arc::new(fairness::Gate::new(app::SEATS));
@@ -363,6 +368,7 @@ fn reloadable(
         front.reload().map_err(|e| e.to_string())
     });
     app.api.authenticator.reload(&reload);
+    app.api.authorizer.reload(&reload);
     app.api.outbound.reload(&reload);
     app.api.aggregator.reload(&reload);
     let authentication = &app.access.authentication;

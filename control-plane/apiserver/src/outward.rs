@@ -5,4 +5,5 @@ pub(crate) mod components;
 pub(crate) mod egress;
 pub(crate) mod outbound;
 pub(crate) mod proxy;
+pub(crate) mod remote;
 pub(crate) mod webhook;

@@ -40,6 +40,8 @@ pub struct Authentication {
     pub oidc: Option<Oidc>,
     /// `--authentication-config`: an AuthenticationConfiguration, read again when it changes.
     pub configuration_file: Option<PathBuf>,
+    /// Whether `--anonymous-auth` was given, beside which that file may not say anything about it.
+    pub anonymous_by_flag: bool,
 }
 
 /// Which requests without credentials are answered at all, before authorization.
@@ -143,6 +145,8 @@ pub struct Oidc {
 pub struct Authorization {
     /// `--authorization-mode`, in the order they are asked.
     pub modes: Vec<AuthorizationMode>,
+    /// `--authorization-config`: an AuthorizationConfiguration, instead of modes; read again when it changes.
+    pub configuration_file: Option<PathBuf>,
 }
 
 impl Default for Authorization {
@@ -150,6 +154,7 @@ impl Default for Authorization {
     fn default() -> Authorization {
         Authorization {
             modes: vec![AuthorizationMode::AlwaysAllow],
+            configuration_file: None,
         }
     }
 }
@@ -202,6 +207,8 @@ pub struct Audit {
     pub policy_file: PathBuf,
     /// `--audit-log-*`.
     pub log: Option<(audit::LogFile, audit::Mode, audit::Limits)>,
+    /// `--audit-log-truncate-*`.
+    pub log_truncation: Option<audit::Truncation>,
     /// `--audit-webhook-*`.
     pub webhook: Option<AuditWebhook>,
 }
@@ -215,6 +222,8 @@ pub struct AuditWebhook {
     pub initial_backoff: Duration,
     /// `--audit-webhook-batch-*`.
     pub limits: audit::Limits,
+    /// `--audit-webhook-truncate-*`.
+    pub truncation: Option<audit::Truncation>,
 }
 
 /// Everything about access.

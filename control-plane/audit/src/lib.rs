@@ -12,6 +12,7 @@ pub mod event;
 mod log;
 mod metrics;
 pub mod policy;
+mod truncate;
 
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub use policy::{Decision, Level, Policy, Question, Stage};
 
 use metrics::Metrics;
 pub use metrics::register_nothing;
+use truncate::Truncating;
+pub use truncate::Truncation;
 
 /// How records reach their file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,28 +48,39 @@ pub struct NotKept;
 /// Where records go.
 #[derive(Debug)]
 pub struct Backends {
-    log: Option<(Arc<Log>, Mode)>,
+    log: Option<(Arc<Log>, Mode, Option<Truncation>)>,
     batches: Vec<Batches>,
     metrics: Metrics,
 }
 
 impl Backends {
-    /// A log, and others that take batches.
+    /// A log, and others that take batches; each with how large its records may be, if that is limited.
     pub fn new(
-        log: Option<(Log, Mode, Limits)>,
-        others: Vec<(Box<dyn Deliver>, Limits)>,
+        log: Option<(Log, Mode, Limits, Option<Truncation>)>,
+        others: Vec<(Box<dyn Deliver>, Limits, Option<Truncation>)>,
     ) -> Backends {
         let metrics = Metrics::default();
+        let start = |inner: Box<dyn Deliver>, limits, sizes: Option<Truncation>| {
+            let deliver: Box<dyn Deliver> = match sizes {
+                None => inner,
+                Some(sizes) => Box::new(Truncating {
+                    inner,
+                    sizes,
+                    metrics: metrics.clone(),
+                }),
+            };
+            Batches::start(deliver, limits, metrics.clone())
+        };
         let mut batches: Vec<Batches> = others
             .into_iter()
-            .map(|(deliver, limits)| Batches::start(deliver, limits, metrics.clone()))
+            .map(|(deliver, limits, sizes)| start(deliver, limits, sizes))
             .collect();
-        let log = log.and_then(|(log, mode, limits)| match mode {
+        let log = log.and_then(|(log, mode, limits, sizes)| match mode {
             Mode::Batch => {
-                batches.push(Batches::start(Box::new(log), limits, metrics.clone()));
+                batches.push(start(Box::new(log), limits, sizes));
                 None
             }
-            _ => Some((Arc::new(log), mode)),
+            _ => Some((Arc::new(log), mode, sizes)),
         });
         Backends {
             log,
@@ -82,10 +96,17 @@ impl Backends {
         for batches in &self.batches {
             batches.push(&event);
         }
-        let Some((log, mode)) = &self.log else {
+        let Some((log, mode, sizes)) = &self.log else {
             return Ok(());
         };
-        let Err(error) = log.write(std::slice::from_ref(&event)) else {
+        let written = match sizes {
+            None => log.write(std::slice::from_ref(&event)),
+            Some(sizes) => {
+                let fitting = sizes.apply(std::slice::from_ref(&event), &self.metrics);
+                log.write(&fitting.concat())
+            }
+        };
+        let Err(error) = written else {
             return Ok(());
         };
         self.metrics.failed("log", 1, &error);

@@ -15,6 +15,8 @@ use crate::{check, parser};
 pub struct Program {
     root: Node,
     variables: Vec<String>,
+    /// Fields that are selected straight from a variable, as in `claims.email`.
+    fields: Vec<(String, String)>,
 }
 
 impl Program {
@@ -22,9 +24,13 @@ impl Program {
     pub fn compile(source: &str, env: &Env) -> std::result::Result<Program, Issues> {
         let expr = parser::parse(source)?;
         let mut root = check::check(source, &expr, env)?;
-        let mut variables = Vec::new();
-        gather(&mut root, &mut variables);
-        Ok(Program { root, variables })
+        let (mut variables, mut fields) = (Vec::new(), Vec::new());
+        gather(&mut root, &mut variables, &mut fields);
+        Ok(Program {
+            root,
+            variables,
+            fields,
+        })
     }
 
     /// The type of what it yields.
@@ -50,19 +56,29 @@ impl Program {
         run.eval(&self.root)
     }
 
+    /// Whether a field of a variable is selected by its name, be it optionally.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|(known, selected)| (known.as_str(), selected.as_str()) == (variable, field))
+    }
+
     /// Whether a variable is mentioned.
     pub fn uses(&self, variable: &str) -> bool {
         self.variables.iter().any(|known| known == variable)
     }
 }
 
-fn gather(node: &mut Node, found: &mut Vec<String>) {
-    if let NodeKind::Variable(_, name) = &node.kind
-        && !found.contains(name)
-    {
-        found.push(name.clone());
+fn gather(node: &mut Node, found: &mut Vec<String>, fields: &mut Vec<(String, String)>) {
+    match &node.kind {
+        NodeKind::Variable(_, name) if !found.contains(name) => found.push(name.clone()),
+        NodeKind::Select { operand, field, .. } => {
+            if let NodeKind::Variable(_, name) = &operand.kind {
+                fields.push((name.clone(), field.clone()));
+            }
+        }
+        _ => {}
     }
     for child in node.children_mut() {
-        gather(child, found);
+        gather(child, found, fields);
     }
 }

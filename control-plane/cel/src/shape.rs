@@ -102,14 +102,15 @@ impl Shape {
         })
     }
 
-    /// An object; names of fields are as in JSON.
+    /// An object; names of fields are as in JSON, whatever they are: only what a schema declares is escaped, and
+    /// `request.namespace` is a selection like any other.
     pub fn object(name: &str, fields: &[(&str, Arc<Shape>)]) -> Arc<Shape> {
-        let fields = fields.iter().filter_map(|(json, shape)| {
+        let fields = fields.iter().map(|(json, shape)| {
             let field = Field {
                 json: (*json).into(),
                 shape: Arc::clone(shape),
             };
-            Some((Arc::from(escaped(json)?), field))
+            (Arc::from(*json), field)
         });
         Arc::new(Shape {
             kind: Kind::Object {

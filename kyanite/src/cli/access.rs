@@ -13,9 +13,9 @@ pub(crate) struct Access {
     /// CA of client certificates, read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
-    /// Whether requests without credentials are answered, as system:anonymous
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    pub(crate) anonymous_auth: bool,
+    /// Whether requests without credentials are answered, as system:anonymous [default: true]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) anonymous_auth: Option<bool>,
     /// Whether bootstrap tokens of kube-system are believed
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) enable_bootstrap_token_auth: bool,
@@ -28,14 +28,13 @@ pub(crate) struct Access {
     pub(crate) service_account: ServiceAccount,
     #[command(flatten)]
     pub(crate) oidc: Oidc,
-    /// Authorizers in the order they are asked: Node, RBAC, AlwaysAllow, AlwaysDeny
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "AlwaysAllow",
-        value_name = "MODES"
-    )]
+    /// Authorizers in the order they are asked: Node, RBAC, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]
+    #[arg(long, value_delimiter = ',', value_name = "MODES")]
     pub(crate) authorization_mode: Vec<String>,
+    /// An AuthorizationConfiguration: authorizers and webhooks in the order they are asked; instead of modes, read again
+    /// when it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authorization_config: Option<PathBuf>,
     /// Admission plugins beside the usual ones
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) enable_admission_plugins: Vec<String>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use apiserver::settings::{Audit as Settings, AuditWebhook, Encryption as EncryptionSettings};
-use audit::{Format, Limits, LogFile, Mode};
+use audit::{Format, Limits, LogFile, Mode, Truncation};
 use clap::{Args, ValueEnum};
 
 use super::duration;
@@ -43,6 +43,15 @@ pub(crate) struct Audit {
     /// Whether requests wait for their records, are refused without, or neither
     #[arg(long, value_enum, default_value_t = LogMode::Blocking)]
     audit_log_mode: LogMode,
+    /// Leave the objects out of records of the log that are too large
+    #[arg(long)]
+    audit_log_truncate_enabled: bool,
+    /// Bytes of records that are written at once
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::USUAL.batch)]
+    audit_log_truncate_max_batch_size: u64,
+    /// Bytes of a record in the log
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::USUAL.event)]
+    audit_log_truncate_max_event_size: u64,
     /// A kubeconfig: the server that records are sent to
     #[arg(long, value_name = "FILE", requires = "audit_policy_file")]
     audit_webhook_config_file: Option<PathBuf>,
@@ -64,6 +73,15 @@ pub(crate) struct Audit {
     /// Batches at once after a pause
     #[arg(long, value_name = "COUNT", default_value_t = Limits::WEBHOOK.burst)]
     audit_webhook_batch_throttle_burst: u32,
+    /// Leave the objects out of records that are too large to be sent
+    #[arg(long)]
+    audit_webhook_truncate_enabled: bool,
+    /// Bytes of records that are sent at once
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::USUAL.batch)]
+    audit_webhook_truncate_max_batch_size: u64,
+    /// Bytes of a record that is sent
+    #[arg(long, value_name = "BYTES", default_value_t = Truncation::USUAL.event)]
+    audit_webhook_truncate_max_event_size: u64,
 }
 
 /// Encryption of objects in the store.
@@ -129,6 +147,10 @@ impl Audit {
                 };
                 (file, mode, Limits::LOG)
             }),
+            log_truncation: self.audit_log_truncate_enabled.then_some(Truncation {
+                event: self.audit_log_truncate_max_event_size,
+                batch: self.audit_log_truncate_max_batch_size,
+            }),
             webhook: self.audit_webhook_config_file.as_ref().map(|file| {
                 let rate = self.audit_webhook_batch_throttle_qps;
                 AuditWebhook {
@@ -141,6 +163,10 @@ impl Audit {
                         per_second: (rate > 0.0).then_some(rate),
                         burst: self.audit_webhook_batch_throttle_burst,
                     },
+                    truncation: self.audit_webhook_truncate_enabled.then_some(Truncation {
+                        event: self.audit_webhook_truncate_max_event_size,
+                        batch: self.audit_webhook_truncate_max_batch_size,
+                    }),
                 }
             }),
         })

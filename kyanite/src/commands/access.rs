@@ -32,12 +32,14 @@ pub(super) fn of_cluster(pki: &Pki) -> Access {
         anonymous: Anonymous::Paths(HEALTH_PATHS.map(str::to_owned).to_vec()),
         oidc: None,
         configuration_file: None,
+        anonymous_by_flag: false,
     };
     let reported = pki.certificates().into_iter();
     Access {
         authentication,
         authorization: Authorization {
             modes: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
+            configuration_file: None,
         },
         admission: Admission {
             // As kubeadm starts upstream's server.
@@ -56,7 +58,16 @@ pub(super) fn of_cluster(pki: &Pki) -> Access {
 
 /// The access that flags describe, checked as upstream checks it.
 pub(super) fn of_flags(flags: &flags::Access) -> Result<Access> {
-    let authorization = authorization(&flags.authorization_mode)?;
+    let mut authorization = authorization(&flags.authorization_mode)?;
+    authorization.configuration_file = flags.authorization_config.clone();
+    if flags.authorization_config.is_some() {
+        if !flags.authorization_mode.is_empty() {
+            return Err(usage(
+                "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined",
+            ));
+        }
+        authorization.modes = Vec::new();
+    }
     let oidc = oidc(&flags.oidc)?;
     if oidc.is_some() && flags.authentication_config.is_some() {
         return Err(usage(
@@ -66,13 +77,14 @@ pub(super) fn of_flags(flags: &flags::Access) -> Result<Access> {
     let everybody_may = authorization
         .modes
         .contains(&AuthorizationMode::AlwaysAllow);
-    if flags.anonymous_auth && everybody_may {
+    let anonymous_auth = flags.anonymous_auth.unwrap_or(true);
+    if anonymous_auth && everybody_may {
         // Upstream's rule: otherwise anybody could do anything.
         tracing::warn!(
             "anonymous requests are refused because the AlwaysAllow authorizer is in use"
         );
     }
-    let anonymous = match flags.anonymous_auth && !everybody_may {
+    let anonymous = match anonymous_auth && !everybody_may {
         true => Anonymous::Everywhere,
         false => Anonymous::Off,
     };
@@ -89,6 +101,7 @@ pub(super) fn of_flags(flags: &flags::Access) -> Result<Access> {
             anonymous,
             oidc,
             configuration_file: flags.authentication_config.clone(),
+            anonymous_by_flag: flags.anonymous_auth.is_some(),
         },
         authorization,
         admission: Admission {
@@ -108,6 +121,9 @@ fn usage(message: impl Into<String>) -> Failure {
 }
 
 fn authorization(names: &[String]) -> Result<Authorization> {
+    if names.is_empty() {
+        return Ok(Authorization::default());
+    }
     let mut modes = Vec::new();
     for name in names {
         let known = AuthorizationMode::NAMES
@@ -127,7 +143,10 @@ fn authorization(names: &[String]) -> Result<Authorization> {
         }
         modes.push(*mode);
     }
-    Ok(Authorization { modes })
+    Ok(Authorization {
+        modes,
+        configuration_file: None,
+    })
 }
 
 fn request_header(flags: &flags::RequestHeader) -> Result<Option<RequestHeader>> {
@@ -327,6 +346,10 @@ mod tests {
             (
                 "--oidc-client-id=c",
                 "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+            ),
+            (
+                "--authorization-mode=RBAC --authorization-config=f",
+                "--authorization-config can not be specified when --authorization-mode",
             ),
             (
                 "--oidc-issuer-url=https://i --oidc-client-id=c --authentication-config=f",

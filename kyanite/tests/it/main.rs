@@ -8,6 +8,7 @@ mod admission_webhooks;
 mod aggregation;
 mod answers;
 mod audit;
+mod authorization_config;
 mod by_tunnel;
 mod certs;
 mod cloud_controllers;

@@ -78,9 +78,12 @@ fn configuration(pki: &Pki, one: &str, two: &str) -> Value {
                 "issuer": {"url": two, "audiences": ["a", "b"], "audienceMatchPolicy": "MatchAny",
                     "certificateAuthority": authority},
                 "claimMappings": {
-                    "username": {"expression": "claims.name + '@two'"},
+                    "username": {"expression": "claims.name.split('@')[0] + '@two'"},
+                    "groups": {"expression": "claims.?roles.orValue([]).map(r, 'two/' + r)"},
                     "extra": [{"key": "example.com/tenant", "valueExpression": "claims.tenant"}],
                 },
+                "claimValidationRules": [{"expression": "claims.exp - claims.iat <= 3600",
+                    "message": "tokens last an hour at most"}],
                 "userValidationRules": [{"expression": "!user.username.startsWith('system:')",
                     "message": "reserved"}],
             },
@@ -115,11 +118,12 @@ async fn each_issuers_claims_mean_what_the_configuration_says() {
         user["groups"],
         json!(["one:dev", "one:ops", "system:authenticated"])
     );
-    let token = key_two.token("k2", &claims(two, "b", json!({})));
+    let changes = json!({"roles": ["dev"], "name": "jane@home"});
+    let token = key_two.token("k2", &claims(two, "b", changes));
     let (code, user) = cluster.whoami(&token).await;
     assert_eq!((code, &user["username"]), (201, &json!("jane@two")));
     assert_eq!(user["extra"]["example.com/tenant"], json!(["ours"]));
-    assert_eq!(user["groups"], json!(["system:authenticated"]));
+    assert_eq!(user["groups"], json!(["two/dev", "system:authenticated"]));
 }
 
 #[tokio::test]
@@ -151,6 +155,10 @@ async fn tokens_of_issuers_are_held_to_their_rules() {
         (
             "the other's claims",
             key_one.token("k1", &claims(two, "a", json!({}))),
+        ),
+        (
+            "a token that lasts for days",
+            key_two.token("k2", &claims(two, "a", json!({"exp": now + 86_400}))),
         ),
         (
             "a reserved name",
@@ -198,4 +206,31 @@ async fn a_key_that_is_not_known_yet_is_fetched_and_one_that_is_gone_is_forgotte
         "{} fetches",
         issuer.fetches()
     );
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_used_leaves_the_one_before_in_force() {
+    let cluster = Cluster::start().await;
+    let key = TokenKey::new();
+    cluster.two.show_keys(&[key.jwk("k")]);
+    let token = key.token("k", &claims(&cluster.two, "a", json!({})));
+    let file = cluster.pki.path("authentication.json");
+    let good = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, good.replace("user.username", "user.nickname")).unwrap();
+    let failures =
+        "apiserver_authentication_config_controller_automatic_reloads_total{status=\"failure\"}";
+    eventually_async("the broken file was looked at", async || {
+        let (_, page) = cluster.server.get("/metrics").await;
+        page.contains(failures).then_some(()).ok_or(page.len())
+    })
+    .await;
+    assert_eq!(cluster.whoami(&token).await.0, 201);
+    std::fs::write(&file, good.replace("@two", "@new")).unwrap();
+    eventually_async("the new file is in force", async || {
+        match cluster.whoami(&token).await.1 {
+            user if user["username"] == "jane@new" => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await;
 }

@@ -17,7 +17,7 @@ mod provider;
 use super::keys::Algorithm;
 
 pub use configuration::{Anonymous, Configuration, ConfigurationError};
-pub use expression::Expression;
+pub use expression::{About, Expression, Yields};
 pub use flags::Flags;
 pub use provider::{Provider, Refusal};
 

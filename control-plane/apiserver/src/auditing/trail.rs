@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{Auditor, recorded};
 use crate::call::Call;
-use crate::connection::response_body::Body;
+use crate::connection::response_body::{Body, UntilClosed};
 use crate::reading::negotiate::{self, Format};
 use crate::status::ApiError;
 
@@ -152,7 +152,7 @@ impl Trail {
 
     /// Records what is answered; an answer that lasts is recorded when it begins and when it has ended.
     pub(crate) fn answered(self: &Arc<Self>, response: Response<Body>) -> Response<Body> {
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
         let (body, text) = match self.decision.level {
             Level::RequestResponse if !self.lasts => whole(body),
             _ => glance(body),
@@ -175,7 +175,15 @@ impl Trail {
         // It has begun to be answered: too late for a refusal.
         let _ = self.reach(Stage::ResponseStarted);
         let end = End(Arc::clone(self));
-        Response::from_parts(parts, ending(body, end))
+        let body = match parts.extensions.remove::<UntilClosed>() {
+            // Another protocol is spoken from here on: it ends with the connection.
+            Some(until_closed) => {
+                until_closed.hold(Box::new(end));
+                body
+            }
+            None => ending(body, end),
+        };
+        Response::from_parts(parts, body)
     }
 
     fn complete(&self) {
@@ -208,6 +216,7 @@ fn ending(body: Body, end: End) -> Body {
             let _ = &end;
             bytes
         }))),
+        Body::Passed(answer) => Body::Held(answer, Box::new(end)),
         other => other,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -33,6 +34,26 @@ pub(crate) enum Body {
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
     /// Another server's answer, passed on as it comes; ends as it ends, well or not.
     Passed(Incoming),
+    /// The same, holding something until its end.
+    Held(
+        Incoming,
+        #[expect(dead_code, reason = "it is there to be dropped")] Held,
+    ),
+}
+
+/// What is dropped when something has come to its end.
+pub(crate) type Held = Box<dyn Send>;
+
+/// Where something is put that is to be held until a connection, which has changed its protocol, ends. Found among a
+/// response's extensions.
+#[derive(Clone, Default)]
+pub(crate) struct UntilClosed(Arc<Mutex<Option<Held>>>);
+
+impl UntilClosed {
+    /// Puts something there.
+    pub(crate) fn hold(&self, held: Held) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+    }
 }
 
 impl std::fmt::Debug for Body {
@@ -42,7 +63,7 @@ impl std::fmt::Debug for Body {
             Body::Shared(_) => "Shared",
             Body::Chunks(_) => "Chunks",
             Body::Stream(_) => "Stream",
-            Body::Passed(_) => "Passed",
+            Body::Passed(_) | Body::Held(..) => "Passed",
         })
     }
 }
@@ -74,7 +95,8 @@ impl From<&'static str> for Body {
 impl Body {
     /// Whether compressing is worth it (upstream: more than 128 KiB) and possible.
     pub(crate) fn is_large(&self) -> bool {
-        !matches!(self, Body::Stream(_) | Body::Passed(_)) && !self.is_at_most(128 * 1024)
+        !matches!(self, Body::Stream(_) | Body::Passed(_) | Body::Held(..))
+            && !self.is_at_most(128 * 1024)
     }
 
     /// Whether it is known to have no more bytes than this.
@@ -86,7 +108,7 @@ impl Body {
         match self {
             Body::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len)),
             Body::Shared(parts) => Some(parts.iter().map(Bytes::len).sum()),
-            Body::Chunks(_) | Body::Stream(_) | Body::Passed(_) => None,
+            Body::Chunks(_) | Body::Stream(_) | Body::Passed(_) | Body::Held(..) => None,
         }
     }
 
@@ -131,7 +153,7 @@ impl Body {
             Body::Whole(bytes) => Box::new(bytes.into_iter()),
             Body::Shared(parts) => Box::new(parts.into_iter()),
             Body::Chunks(chunks) => chunks,
-            Body::Stream(_) | Body::Passed(_) => return self,
+            Body::Stream(_) | Body::Passed(_) | Body::Held(..) => return self,
         };
         Body::Chunks(Box::new(Gzip {
             chunks,
@@ -191,7 +213,9 @@ impl http_body::Body for Body {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
             },
-            Body::Passed(incoming) => return Pin::new(incoming).poll_frame(context),
+            Body::Passed(incoming) | Body::Held(incoming, _) => {
+                return Pin::new(incoming).poll_frame(context);
+            }
         };
         Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -200,14 +224,14 @@ impl http_body::Body for Body {
         match self {
             Body::Whole(bytes) => bytes.is_none(),
             Body::Shared(parts) => parts.is_empty(),
-            Body::Passed(incoming) => incoming.is_end_stream(),
+            Body::Passed(incoming) | Body::Held(incoming, _) => incoming.is_end_stream(),
             _ => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match (self, self.len()) {
-            (Body::Passed(incoming), _) => incoming.size_hint(),
+            (Body::Passed(incoming) | Body::Held(incoming, _), _) => incoming.size_hint(),
             (_, Some(len)) => SizeHint::with_exact(len as u64),
             (_, None) => SizeHint::default(),
         }

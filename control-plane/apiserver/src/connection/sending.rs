@@ -123,7 +123,7 @@ impl Answer {
     fn follow(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
         self.flow.taken.fetch_add(1, Ordering::AcqRel);
         // Another server's bytes are few at a time, and whoever follows a log may pause to read it.
-        if matches!(self.body, Body::Passed(_)) {
+        if matches!(self.body, Body::Passed(_) | Body::Held(..)) {
             return frame;
         }
         self.flow.is_peers_turn.store(true, Ordering::Release);

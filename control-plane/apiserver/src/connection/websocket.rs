@@ -21,7 +21,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 
-use crate::connection::response_body::Body;
+use crate::connection::response_body::{Body, UntilClosed};
 use crate::status::{ApiError, Result};
 
 /// A client that takes nothing for so long is let go: it would hold its watch, and with it the past.
@@ -71,17 +71,18 @@ pub(crate) fn send_log(
     stop: watch::Receiver<bool>,
 ) -> Result<Response<Body>> {
     let (protocol, wrapping) = wrapping(headers)?;
-    let response = agree(headers, protocol)?;
+    let mut response = agree(headers, protocol)?;
     let bytes = BodyDataStream::new(log)
         .take_while(|read| std::future::ready(read.is_ok()))
         .filter_map(|read| std::future::ready(read.ok()));
     // An empty message first, as upstream sends one: proxies then see that the connection lives.
     let bytes = futures::stream::iter([Bytes::new()]).chain(bytes);
-    serve(
+    let until_closed = serve(
         bytes.map(move |bytes| message(wrapping, &bytes)),
         client,
         stop,
     );
+    response.extensions_mut().insert(until_closed);
     Ok(response)
 }
 
@@ -99,12 +100,13 @@ pub(crate) fn send_watch(
     if asked.is_some_and(|asked| asked.contains(',')) {
         return Err(ApiError::bad_request("bad websocket protocol"));
     }
-    let response = agree(headers, asked.unwrap_or_default())?;
-    serve(
+    let mut response = agree(headers, asked.unwrap_or_default())?;
+    let until_closed = serve(
         events.map(move |chunk| events_of(chunk, delimited)),
         client,
         stop,
     );
+    response.extensions_mut().insert(until_closed);
     Ok(response)
 }
 
@@ -132,8 +134,11 @@ fn serve(
     messages: impl Stream<Item = Vec<u8>> + Send + 'static,
     client: OnUpgrade,
     mut stop: watch::Receiver<bool>,
-) {
+) -> UntilClosed {
+    let until_closed = UntilClosed::default();
+    let held = until_closed.clone();
     tokio::spawn(async move {
+        let _held = held;
         let Ok(client) = client.await else {
             return;
         };
@@ -144,6 +149,7 @@ fn serve(
             _ = stop.wait_for(|stop| *stop) => {}
         }
     });
+    until_closed
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

@@ -8,6 +8,7 @@
 
 mod accounts;
 mod issuers;
+mod meters;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use crate::status::{ApiError, Result};
 
 use accounts::Accounts;
 use issuers::Issuers;
+use meters::Meters;
 
 /// Everything that can prove who asks.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub(crate) struct Authenticator {
     pub(crate) accounts: Accounts,
     issuers: Issuers,
     refusals: Quiet,
+    /// What is counted.
+    pub(crate) meters: Meters,
 }
 
 /// Why authentication cannot be set up: the file or setting, and what is wrong with it.
@@ -104,6 +108,7 @@ impl Authenticator {
             accounts: Accounts::open(&settings.service_accounts)?,
             issuers: Issuers::open(&settings)?,
             refusals: Quiet::default(),
+            meters: Meters::default(),
             settings,
         };
         authenticator.read_proxies()?;
@@ -127,7 +132,9 @@ impl Authenticator {
         if let Some(file) = &self.settings.configuration_file {
             let own = Arc::clone(self);
             reload.add("the issuers of tokens", vec![file.clone()], move || {
-                own.issuers.read().map_err(|e| e.to_string())
+                let outcome = own.issuers.read().map_err(|e| e.to_string());
+                own.meters.reloaded(outcome.is_ok());
+                outcome
             });
         }
         let own = Arc::clone(self);

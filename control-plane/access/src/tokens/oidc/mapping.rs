@@ -35,11 +35,11 @@ impl Trust {
         }
         self.claim_rules
             .iter()
-            .try_for_each(|rule| check(rule, "claim validation expression", "claims", claims))?;
+            .try_for_each(|rule| check(rule, "claim validation expression", claims))?;
         let about = user_value(&user);
         self.user_rules
             .iter()
-            .try_for_each(|rule| check(rule, "user info validation rule", "user", &about))?;
+            .try_for_each(|rule| check(rule, "user info validation rule", &about))?;
         Ok(user)
     }
 
@@ -91,9 +91,7 @@ fn failed(what: &str, why: &str) -> Invalid {
 }
 
 fn evaluated(what: &str, expression: &Expression, claims: &Value) -> Result<Value, Invalid> {
-    expression
-        .value("claims", claims)
-        .map_err(|why| failed(what, &why))
+    expression.value(claims).map_err(|why| failed(what, &why))
 }
 
 fn one_text(what: &str, mapping: &Mapping, claims: &Value) -> Result<String, Invalid> {
@@ -154,7 +152,7 @@ fn texts(value: Value) -> Result<Vec<String>, String> {
     Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
 }
 
-fn check(rule: &Rule, what: &str, variable: &str, value: &Value) -> Result<(), Invalid> {
+fn check(rule: &Rule, what: &str, value: &Value) -> Result<(), Invalid> {
     match rule {
         Rule::Required {
             claim,
@@ -165,10 +163,7 @@ fn check(rule: &Rule, what: &str, variable: &str, value: &Value) -> Result<(), I
             message,
         } => {
             let failed = |why: &str| Invalid(format!("oidc: error evaluating {what}: {why}"));
-            match expression
-                .value(variable, value)
-                .map_err(|why| failed(&why))?
-            {
+            match expression.value(value).map_err(|why| failed(&why))? {
                 Value::Bool(true) => Ok(()),
                 Value::Bool(false) => Err(failed(&format!(
                     "validation expression '{}' failed: {message}",

@@ -399,8 +399,8 @@ fn each_fault_of_a_file_is_told_with_its_field() {
         ),
         (
             "\"'corp:' + claims.sub\"",
-            "claims.sub.lowerAscii()",
-            "jwt[0].claimMappings.username.expression: Invalid value",
+            "claims.sub.lowerascii()",
+            "jwt[0].claimMappings.username.expression: Invalid value: \"claims.sub.lowerascii()\": compilation failed: ERROR: <input>:1:22: undeclared reference to 'lowerascii'",
         ),
         (
             "\"'corp:' + claims.sub\"",

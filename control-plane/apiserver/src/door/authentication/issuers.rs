@@ -97,6 +97,12 @@ fn configured(settings: &Authentication) -> Result<(Vec<Trust>, Option<Anonymous
     let text = std::fs::read_to_string(file).map_err(|e| about(e.to_string()))?;
     let read = Configuration::parse(&text, &settings.service_accounts.issuers);
     let read = read.map_err(|e| about(e.to_string()))?;
+    if settings.anonymous_by_flag && read.anonymous.is_some() {
+        return Err(about(
+            "--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
+                .to_owned(),
+        ));
+    }
     trusts.extend(read.issuers);
     Ok((trusts, read.anonymous))
 }

@@ -20,7 +20,7 @@ use super::Luggage;
 use super::rewrite::{self, Links};
 use crate::api::Api;
 use crate::call::Call;
-use crate::connection::response_body::Body;
+use crate::connection::response_body::{Body, UntilClosed};
 use crate::connection::websocket::is_upgrade;
 use crate::outward::outbound::{Outbound, Payload, Place};
 use crate::status::{ApiError, Result};
@@ -337,7 +337,12 @@ pub(super) async fn upgraded(
     }
     let server = hyper::upgrade::on(&mut response);
     let stop = api.shutdown.clone();
-    tokio::spawn(relay(client, server, stop));
+    let until_closed = UntilClosed::default();
+    response.extensions_mut().insert(until_closed.clone());
+    tokio::spawn(async move {
+        relay(client, server, stop).await;
+        drop(until_closed);
+    });
     Ok(response.map(|_| Body::from("")))
 }
 

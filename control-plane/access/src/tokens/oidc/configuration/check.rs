@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::file::{ClaimRule, Extra, File, Issuer, Jwt, Source, UserRule};
 use crate::certificates::Authorities;
 use crate::tokens::keys::Algorithm;
-use crate::tokens::oidc::{Expression, Mapping, Rule, Trust};
+use crate::tokens::oidc::{About, Expression, Mapping, Rule, Trust, Yields};
 
 type Problems = Vec<String>;
 
@@ -261,7 +261,7 @@ fn source(path: &str, source: &Source, prefixed: bool, problems: &mut Problems) 
             expression(
                 &format!("{path}.expression"),
                 &source.expression,
-                "claims",
+                (About::Claims, Yields::Anything),
                 problems,
             )
             .map(Mapping::Expression)
@@ -331,7 +331,15 @@ fn claim_rule(path: &str, rule: &ClaimRule, problems: &mut Problems) -> Option<R
                 why,
             );
         }
-        (true, false) => return holds(path, &rule.expression, &rule.message, "claims", problems),
+        (true, false) => {
+            return holds(
+                path,
+                &rule.expression,
+                &rule.message,
+                About::Claims,
+                problems,
+            );
+        }
     }
     None
 }
@@ -349,7 +357,13 @@ fn user_rules(path: &str, rules: &[UserRule], problems: &mut Problems) -> Vec<Ru
             problems.push(format!("{path}.expression: Required value"));
             return None;
         }
-        holds(&path, &rule.expression, &rule.message, "user", problems)
+        holds(
+            &path,
+            &rule.expression,
+            &rule.message,
+            About::User,
+            problems,
+        )
     };
     rules.iter().enumerate().filter_map(rule).collect()
 }
@@ -358,10 +372,11 @@ fn holds(
     path: &str,
     text: &str,
     message: &str,
-    variable: &str,
+    about: About,
     problems: &mut Problems,
 ) -> Option<Rule> {
-    let expression = expression(&format!("{path}.expression"), text, variable, problems)?;
+    let path = format!("{path}.expression");
+    let expression = expression(&path, text, (about, Yields::Bool), problems)?;
     Some(Rule::Holds {
         expression,
         message: message.to_owned(),
@@ -381,7 +396,7 @@ fn extras(path: &str, extras: &[Extra], problems: &mut Problems) -> Vec<(String,
         let value = expression(
             &format!("{path}.valueExpression"),
             &extra.value_expression,
-            "claims",
+            (About::Claims, Yields::Anything),
             problems,
         )?;
         Some((extra.key.clone(), value))
@@ -436,9 +451,7 @@ fn verified_mail(
         .map(|(_, value)| value)
         .chain(of_rules)
         .chain([name]);
-    if name.uses("claims", "email")
-        && !all.any(|expression| expression.uses("claims", "email_verified"))
-    {
+    if name.uses("email") && !all.any(|expression| expression.uses("email_verified")) {
         let why = "claims.email_verified must be used in claimMappings.username.expression or \
                    claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is \
                    used in claimMappings.username.expression";
@@ -454,16 +467,12 @@ fn verified_mail(
 fn expression(
     path: &str,
     text: &str,
-    variable: &str,
+    (about, yields): (About, Yields),
     problems: &mut Problems,
 ) -> Option<Expression> {
-    match Expression::parse(text, variable) {
+    match Expression::parse(text, about, yields) {
         Ok(expression) => Some(expression),
         Err(why) => {
-            let why = format!(
-                "{why}; the field takes only simple expressions, CEL as a whole is not supported yet\nhint: name the \
-                 claim instead, or write {variable}.x, 'text' + {variable}.x, {variable}.x == 'text'"
-            );
             invalid(problems, path, text, &why);
             None
         }

@@ -13,7 +13,7 @@ fn claims() -> Value {
 }
 
 fn value(text: &str) -> Result<Value, String> {
-    Expression::parse(text, "claims")?.value("claims", &claims())
+    Expression::parse(text, About::Claims, Yields::Anything)?.value(&claims())
 }
 
 #[test]
@@ -63,6 +63,7 @@ fn what_a_token_lacks_is_an_error_and_not_a_default() {
         "'a' + claims.level",
         "claims.sub.unit",
         "'a' in claims.sub",
+        "claims.roles[7]",
     ];
     for text in cases {
         assert!(value(text).is_err(), "{text}");
@@ -70,39 +71,74 @@ fn what_a_token_lacks_is_an_error_and_not_a_default() {
 }
 
 #[test]
-fn everything_else_is_refused_at_load() {
+fn the_whole_language_is_understood() {
     let cases = [
-        "",
-        "claims.",
-        "user.username",
-        "claims.exp - claims.nbf <= 86400",
-        "claims.roles.map(r, 'x:' + r)",
-        "claims.sub.split('@')[0]",
-        "claims.a ? 'b' : 'c'",
-        "size(claims.roles) > 0",
-        "has(claims.sub)",
-        "claims.sub == 'open",
-        "claims.level == 1.5",
-        "r'raw' + claims.sub",
-        "'\\n'",
-        "claims.sub claims.sub",
-        "claims.?sub",
-        "[claims.sub]",
+        ("claims.level - 1 <= 2", json!(true)),
+        (
+            "claims.roles.map(r, 'x:' + r)",
+            json!(["x:user", "x:admin"]),
+        ),
+        ("claims.email.split('@')[0]", json!("jane")),
+        ("claims.level > 5 ? 'b' : 'c'", json!("c")),
+        ("has(claims.sub) && size(claims.roles) > 1", json!(true)),
+        ("[claims.sub]", json!(["jane"])),
     ];
-    for text in cases {
-        assert!(Expression::parse(text, "claims").is_err(), "{text}");
+    for (text, expected) in cases {
+        assert_eq!(value(text), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_at_load() {
+    let cases = [
+        ("", About::Claims, "compilation failed: ERROR: <input>:1:1"),
+        ("claims.", About::Claims, "compilation failed: "),
+        (
+            "user.username",
+            About::Claims,
+            "undeclared reference to 'user'",
+        ),
+        ("user.name", About::User, "undefined field 'name'"),
+        (
+            "user.username + 1",
+            About::User,
+            "found no matching overload for '_+_'",
+        ),
+        ("user.username", About::User, "must evaluate to bool"),
+        ("claims.sub", About::Claims, "must evaluate to bool"),
+        ("claims.sub == 'open", About::Claims, "compilation failed: "),
+    ];
+    for (text, about, why) in cases {
+        let said = Expression::parse(text, about, Yields::Bool).unwrap_err();
+        assert!(said.contains(why), "{text}: {said}");
+    }
+}
+
+#[test]
+fn users_are_judged_by_their_fields() {
+    let user =
+        json!({"username": "a:jane", "uid": "7", "groups": ["g"], "extra": {"k.io/x": ["1"]}});
+    let cases = [
+        ("!user.username.startsWith('system:')", true),
+        (
+            "user.groups.all(g, g != 'system:masters') && 'g' in user.groups",
+            true,
+        ),
+        ("user.extra['k.io/x'][0] == '1' && user.uid == '7'", true),
+        ("user.username == 'b'", false),
+    ];
+    for (text, holds) in cases {
+        let rule = Expression::parse(text, About::User, Yields::Bool).unwrap();
+        assert_eq!(rule.value(&user), Ok(Value::Bool(holds)), "{text}");
     }
 }
 
 #[test]
 fn the_fields_an_expression_looks_at_are_known() {
-    let expression = Expression::parse(
-        "claims.email + claims.?email_verified.orValue('')",
-        "claims",
-    )
-    .unwrap();
-    assert!(expression.uses("claims", "email") && expression.uses("claims", "email_verified"));
-    assert!(!expression.uses("claims", "sub"));
+    let text = "claims.email + claims.?email_verified.orValue('')";
+    let expression = Expression::parse(text, About::Claims, Yields::Anything).unwrap();
+    assert!(expression.uses("email") && expression.uses("email_verified"));
+    assert!(!expression.uses("sub"));
 }
 
 proptest! {
