@@ -9,6 +9,7 @@ mod aggregation;
 mod answers;
 mod audit;
 mod authorization_config;
+mod bundles;
 mod by_tunnel;
 mod certs;
 mod cloud_controllers;
