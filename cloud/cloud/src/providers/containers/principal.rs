@@ -81,3 +81,53 @@ pub(crate) fn cloud_config(turn: &Turn<'_>, cluster: &str) -> Option<Value> {
     document::without_nulls(&mut config);
     Some(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{Arena, SUBSCRIPTION, caller};
+
+    const CLUSTER: &str =
+        "/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c";
+
+    #[test]
+    fn controllers_are_the_cluster_and_may_change_the_group_of_its_nodes_only() {
+        let mut arena = Arena::new();
+        arena.group("g");
+        let body = json!({"location": "eastus", "identity": {"type": "SystemAssigned"}, "properties": {"dnsPrefix": "c",
+            "agentPoolProfiles": [{"name": "p", "count": 1, "mode": "System", "vmSize": ""}]}});
+        assert_eq!(arena.done("PUT", CLUSTER, body).0, 201);
+        let own = format!("{SUBSCRIPTION}{CLUSTER}");
+        let config = arena.turn(|turn| cloud_config(turn, &own)).unwrap();
+        assert_eq!(config["resourceGroup"], "MC_g_c_eastus");
+        let shown = arena.ask("GET", CLUSTER, Value::Null);
+        let id = shown.document()["identity"]["principalId"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let principal = arena.turn(|turn| turn.get(&directory::key("servicePrincipals", &id)));
+        let principal = principal.unwrap();
+        assert_eq!(config["aadClientId"], principal["appId"]);
+        assert!(directory::is_platforms(
+            &principal,
+            config["aadClientSecret"].as_str().unwrap()
+        ));
+        assert!(!directory::is_platforms(&principal, "x"));
+        // Another write of the same cluster changes nothing about it.
+        let again = json!({"location": "eastus", "tags": {"a": "b"}, "properties": {}});
+        assert_eq!(arena.done("PUT", CLUSTER, again).0, 200);
+        assert_eq!(arena.turn(|turn| cloud_config(turn, &own)), Some(config));
+
+        let owner = std::mem::replace(&mut arena.caller, caller(&id));
+        let address = "providers/Microsoft.Network/publicIPAddresses/a";
+        let mut puts = |group: &str| {
+            let path = format!("/resourceGroups/{group}/{address}");
+            arena.done("PUT", &path, json!({"location": "eastus"})).0
+        };
+        assert_eq!((puts("MC_g_c_eastus"), puts("g")), (201, 403));
+        arena.caller = owner;
+        assert_eq!(arena.done("DELETE", CLUSTER, Value::Null).0, 202);
+        let left = arena.state.0.keys().filter(|key| key.contains(&id));
+        assert_eq!(left.collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+}

@@ -56,7 +56,7 @@ pub(super) fn public(
                 .map(str::to_owned)
         })
         .collect();
-    let size = half(pool) - KEPT;
+    let size = half(pool).saturating_sub(KEPT);
     for _ in 0..size {
         let number = next(turn, "net/public", 1);
         let at = u32::try_from(KEPT + number % size).unwrap_or(0);
@@ -349,4 +349,69 @@ pub(super) fn availability(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply
     Ok(Reply::ok(
         json!({"available": is_free, "availableIPAddresses": [], "isPlatformReserved": false}),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::region::{Done, Order, Region, Trouble};
+
+    /// A region with room for four public addresses.
+    #[derive(Debug)]
+    struct Small;
+
+    #[async_trait::async_trait]
+    impl Region for Small {
+        fn has(&self, _: &str) -> bool {
+            false
+        }
+
+        fn public_addresses(&self) -> Option<Ipv4Net> {
+            "198.18.4.0/28".parse().ok()
+        }
+
+        async fn clear(&self, _: &[Order]) {}
+
+        async fn carry_out(&self, _: Order) -> Result<Done, Trouble> {
+            Ok(Done::default())
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_the_regions_and_nobody_gets_one_that_somebody_has() {
+        let mut arena = Arena::new();
+        arena.settings.region = std::sync::Arc::new(Small);
+        arena.group("g");
+        let path = |name: &str| {
+            format!("/resourceGroups/g/providers/Microsoft.Network/publicIPAddresses/{name}")
+        };
+        let mut put = |name: &str| {
+            let body =
+                json!({"location": "eastus", "properties": {"publicIPAllocationMethod": "Static"}});
+            let reply = arena.ask("PUT", &path(name), body);
+            arena.settle();
+            let said = reply.document();
+            let address = said["properties"]["ipAddress"].as_str();
+            let found = address.or(said["error"]["code"].as_str());
+            let found = found.unwrap_or_default().to_owned();
+            if name == "b" {
+                assert_eq!(arena.done("DELETE", &path("b"), Value::Null).0, 202);
+            }
+            found
+        };
+        let given: Vec<String> = ["a", "b", "c", "d", "e", "f"]
+            .iter()
+            .map(|name| put(name))
+            .collect();
+        let wanted = [
+            "198.18.4.4",
+            "198.18.4.5",
+            "198.18.4.6",
+            "198.18.4.7",
+            "198.18.4.5",
+            "PublicIPCountLimitReached",
+        ];
+        assert_eq!(given, wanted);
+    }
 }
