@@ -15,9 +15,9 @@ const BUSCTL: &str = r#"#!/bin/sh
 case "$*" in
 *InhibitDelayMaxUSec*) echo "t 60000000" ;;
 *"member='PrepareForShutdown'"*monitor)
-    while [ ! -e DIR/now ]; do sleep 0.1; done
+    while [ ! -e DIR/now ]; do kill -0 $PPID || exit; sleep 0.1; done
     echo '{"type":"signal","endian":"l","flags":1,"version":1,"cookie":33,"sender":":1.3","path":"/org/freedesktop/login1","interface":"org.freedesktop.login1.Manager","member":"PrepareForShutdown","payload":{"type":"b","data":[true]}}'
-    exec sleep 100000 ;;
+    while kill -0 $PPID; do sleep 0.1; done ;;
 *) exit 1 ;;
 esac
 "#;

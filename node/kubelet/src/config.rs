@@ -101,7 +101,25 @@ fn parse(path: &Path) -> Result<Value, Error> {
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
     let value: Value = serde_saphyr::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     known::check(&value).map_err(wrong)?;
+    let unheeded = unheeded(&value);
+    if !unheeded.is_empty() {
+        tracing::warn!(path = %path.display(), fields = unheeded.join(", "), "fields have no effect on this kubelet");
+    }
     Ok(value)
+}
+
+/// Fields that upstream's kubelet would heed and this one does not: whoever set them should know.
+fn unheeded(value: &Value) -> Vec<String> {
+    let heeded = serde_json::to_value(KubeletConfiguration::default()).unwrap_or_default();
+    let names = value
+        .as_object()
+        .into_iter()
+        .flat_map(|fields| fields.keys());
+    let type_of = ["apiVersion", "kind"];
+    names
+        .filter(|name| !type_of.contains(&name.as_str()) && heeded.get(name.as_str()).is_none())
+        .cloned()
+        .collect()
 }
 
 fn checked(value: Value, path: &Path) -> Result<KubeletConfiguration, Error> {
@@ -259,6 +277,12 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn fields_without_effect_are_named() {
+        let value = serde_json::json!({"kind": "x", "maxPods": 3, "cpuManagerPolicy": "static", "logging": {}});
+        assert_eq!(unheeded(&value), ["cpuManagerPolicy", "logging"]);
     }
 
     #[test]
