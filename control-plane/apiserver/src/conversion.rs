@@ -12,7 +12,7 @@ mod review;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kinds::resources::{GroupVersion, Resource};
 use serde_json::Value;
@@ -34,7 +34,14 @@ pub(crate) struct Webhook {
     client: Client,
     /// `v1` or `v1beta1`, the first of those it understands.
     version: &'static str,
+    /// The definition's name, for metrics.
+    definition: String,
 }
+
+/// What went wrong, as upstream's metrics name it.
+const CALL: &str = "conversion_webhook_call_failure";
+const MALFORMED: &str = "conversion_webhook_malformed_response_failure";
+const INVALID: &str = "conversion_webhook_invalid_converted_object_failure";
 
 impl Webhook {
     /// The webhook that converts a resource, if there is one.
@@ -46,6 +53,7 @@ impl Webhook {
         Some(Webhook {
             client: Client::new(&webhook["clientConfig"]),
             version: version.unwrap_or("v1"),
+            definition: format!("{}.{}", resource.plural, resource.gv.group),
         })
     }
 
@@ -67,11 +75,23 @@ impl Webhook {
             timeout: TIMEOUT,
             agent: "kube-apiserver",
         };
+        let (began, api_version) = (Instant::now(), text("apiVersion").to_owned());
+        let from = api_version.rsplit('/').next().unwrap_or_default();
         let answer = self.client.post(api, ask).await;
-        let answer = answer.map_err(|why| failed(&of, "failed: ", &why))?;
-        let converted = review::answer(&answer, &uid, self.version);
-        let converted = converted.map_err(|why| failed(&of, "failed: ", &why))?;
-        review::checked(&objects, converted, to).map_err(|why| failed(&of, "returned ", &why))
+        let outcome = answer
+            .map_err(|why| (CALL, failed(&of, "failed: ", &why)))
+            .and_then(|answer| {
+                let converted = review::answer(&answer, &uid, self.version);
+                converted.map_err(|why| (MALFORMED, failed(&of, "failed: ", &why)))
+            })
+            .and_then(|converted| {
+                let checked = review::checked(&objects, converted, to);
+                checked.map_err(|why| (INVALID, failed(&of, "returned ", &why)))
+            });
+        let failure = outcome.as_ref().err().map(|(kind, _)| *kind);
+        let meters = &api.meters;
+        meters.converted(&self.definition, (from, to.version), began, failure);
+        outcome.map_err(|(_, error)| error)
     }
 }
 

@@ -40,11 +40,28 @@ struct Step {
     r#type: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Converted {
+    crd_name: String,
+    from_version: String,
+    to_version: &'static str,
+    succeeded: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Asked {
+    result: &'static str,
+    failure_type: &'static str,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Upstream's steps for its store, and for admission.
 const STORE: [f64; 16] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0, 10.0,
+];
+const CONVERSION: [f64; 15] = [
+    0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0,
 ];
 const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 
@@ -58,6 +75,9 @@ pub(crate) struct Meters {
     latencies: Histograms<Stored>,
     steps: Histograms<Step>,
     plugins: Histograms<Admitted>,
+    conversions: Histograms<Converted>,
+    converters: Family<Asked, Counter>,
+    converter_latencies: Histograms<Asked>,
 }
 
 impl Default for Meters {
@@ -72,6 +92,11 @@ impl Default for Meters {
             latencies: Family::new_with_constructor(|| Histogram::new(STORE)),
             steps: Family::new_with_constructor(|| Histogram::new(ADMISSION)),
             plugins: Family::new_with_constructor(|| Histogram::new(ADMISSION)),
+            conversions: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, 15))
+            }),
+            converters: Family::default(),
+            converter_latencies: Family::new_with_constructor(|| Histogram::new(CONVERSION)),
         }
     }
 }
@@ -79,7 +104,7 @@ impl Default for Meters {
 /// Adds a family to a page.
 type Add = fn(&Meters, &mut Registry, &'static str, &'static str);
 
-const FAMILIES: [(&str, &str, Add); 7] = [
+const FAMILIES: [(&str, &str, Add); 10] = [
     (
         "apiserver_watch_events",
         "Events sent to watchers",
@@ -124,6 +149,21 @@ const FAMILIES: [(&str, &str, Add); 7] = [
         "apiserver_admission_controller_admission_duration_seconds",
         "Latency of a plugin of admission",
         |m, r, name, help| r.register(name, help, m.plugins.clone()),
+    ),
+    (
+        "apiserver_crd_conversion_webhook_duration_seconds",
+        "Latency of conversions by a webhook, by definition",
+        |m, r, name, help| r.register(name, help, m.conversions.clone()),
+    ),
+    (
+        "apiserver_conversion_webhook_request",
+        "Questions to webhooks that convert",
+        |m, r, name, help| r.register(name, help, m.converters.clone()),
+    ),
+    (
+        "apiserver_conversion_webhook_duration_seconds",
+        "Latency of webhooks that convert",
+        |m, r, name, help| r.register(name, help, m.converter_latencies.clone()),
     ),
 ];
 
@@ -181,6 +221,35 @@ impl Meters {
         }
         let latency = began.elapsed().as_secs_f64();
         self.latencies.get_or_create(&labels).observe(latency);
+    }
+
+    /// Counts a question to a webhook that converts objects of a definition; a failure has upstream's name.
+    pub(crate) fn converted(
+        &self,
+        definition: &str,
+        (from, to): (&str, &'static str),
+        began: Instant,
+        failure: Option<&'static str>,
+    ) {
+        let latency = began.elapsed().as_secs_f64();
+        let labels = Converted {
+            crd_name: definition.to_owned(),
+            from_version: from.to_owned(),
+            to_version: to,
+            succeeded: if failure.is_none() { "true" } else { "false" },
+        };
+        self.conversions.get_or_create(&labels).observe(latency);
+        let labels = Asked {
+            result: if failure.is_none() {
+                "success"
+            } else {
+                "failure"
+            },
+            failure_type: failure.unwrap_or_default(),
+        };
+        self.converters.get_or_create(&labels).inc();
+        let latencies = &self.converter_latencies;
+        latencies.get_or_create(&labels).observe(latency);
     }
 
     /// Counts a phase of admission, `admit` or `validate`.
@@ -246,6 +315,12 @@ mod tests {
             Instant::now(),
             &Ok(()),
         );
+        meters.converted(
+            "lamps.example.com",
+            ("v1", "v2"),
+            Instant::now(),
+            Some("conversion_webhook_call_failure"),
+        );
         let (mut registry, mut text) = (Registry::default(), String::new());
         meters.register(&mut registry);
         encode(&mut text, &registry).expect("memory");
@@ -257,6 +332,9 @@ mod tests {
             "etcd_request_duration_seconds_count{",
             "apiserver_admission_step_admission_duration_seconds_count{operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 1",
             "apiserver_admission_controller_admission_duration_seconds_count{name=\"NodeRestriction\"",
+            "apiserver_crd_conversion_webhook_duration_seconds_count{crd_name=\"lamps.example.com\",from_version=\"v1\",to_version=\"v2\",succeeded=\"false\"} 1",
+            "apiserver_conversion_webhook_request_total{result=\"failure\",failure_type=\"conversion_webhook_call_failure\"} 1",
+            "apiserver_conversion_webhook_duration_seconds_count{result=\"failure\"",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }

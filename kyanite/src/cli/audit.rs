@@ -199,6 +199,22 @@ impl Audit {
             ("log-maxbackup", self.audit_log_maxbackup.to_string()),
             ("log-maxsize", self.audit_log_maxsize.to_string()),
             (
+                "log-truncate-max-batch-size",
+                self.audit_log_truncate_max_batch_size.to_string(),
+            ),
+            (
+                "log-truncate-max-event-size",
+                self.audit_log_truncate_max_event_size.to_string(),
+            ),
+            (
+                "webhook-truncate-max-batch-size",
+                self.audit_webhook_truncate_max_batch_size.to_string(),
+            ),
+            (
+                "webhook-truncate-max-event-size",
+                self.audit_webhook_truncate_max_event_size.to_string(),
+            ),
+            (
                 "log-format",
                 name(self.audit_log_format.to_possible_value()),
             ),
@@ -230,10 +246,16 @@ impl Audit {
         ];
         if !flags.is_empty() {
             flags.extend(values.map(|(flag, value)| format!("--audit-{flag}={value}").into()));
-            flags.extend(
-                self.audit_log_compress
-                    .then(|| "--audit-log-compress".into()),
-            );
+            let switches = [
+                ("log-compress", self.audit_log_compress),
+                ("log-truncate-enabled", self.audit_log_truncate_enabled),
+                (
+                    "webhook-truncate-enabled",
+                    self.audit_webhook_truncate_enabled,
+                ),
+            ];
+            let on = switches.iter().filter(|(_, on)| *on);
+            flags.extend(on.map(|(flag, _)| format!("--audit-{flag}").into()));
         }
         flags
     }

@@ -97,7 +97,7 @@ fn parameters_and_the_authorizer_are_there_for_policies() {
     };
     let kind = "ValidatingAdmissionPolicy";
     let spec = r#""paramKind":{"apiVersion":"v1","kind":"ConfigMap"},
-        "validations":[{"expression":"object.spec.replicas <= int(params.data.most) || authorizer.group('').resource('pods').check('nothing').allowed() == false && request.userInfo.username == 'x'","message":"too many","reason":"Forbidden"}]"#;
+        "validations":[{"expression":"object.spec.replicas <= int(params.data.most) || authorizer.group('').resource('pods').check('nothing').allowed() == false && request.userInfo.username == 'x' && request.namespace == 'default'","message":"too many","reason":"Forbidden"}]"#;
     kubectl.create(&policy(kind, "most", spec)).ok();
     let more = r#","validationActions":["Deny"],"paramRef":{"name":"limits","namespace":"default","parameterNotFoundAction":"Deny"}"#;
     kubectl.create(&binding(kind, "most", more)).ok();

@@ -115,6 +115,51 @@ fn requests_are_in_the_log_as_the_policy_says() {
     }
 }
 
+#[test]
+fn records_that_are_too_large_lose_their_objects_and_watches_are_recorded_to_their_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (policy, log) = (dir.path().join("policy.yaml"), dir.path().join("audit.log"));
+    std::fs::write(&policy, POLICY).unwrap();
+    let flags = leaked(vec![
+        "--controllers=".into(),
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", log.display()),
+        "--audit-log-truncate-enabled".into(),
+        "--audit-log-truncate-max-event-size=4000".into(),
+    ]);
+    let Some(kubectl) = Kubectl::start_with(ServerOptions { flags }) else {
+        return;
+    };
+    let large = "x".repeat(5000);
+    kubectl
+        .run(&format!("create configmap large --from-literal=a={large}"))
+        .ok();
+    kubectl
+        .run("create configmap small --from-literal=a=b")
+        .ok();
+    let found = events(&log);
+    let find = |name: &str| {
+        let about = |event: &&Value| is_about(event, "create", "configmaps", name);
+        found.iter().find(about).unwrap_or_else(|| panic!("{name}"))
+    };
+    assert_eq!(
+        find("large")["annotations"]["audit.k8s.io/truncated"],
+        "true"
+    );
+    assert_eq!(find("large").get("requestObject"), None);
+    assert_eq!(find("small")["requestObject"]["data"]["a"], "b");
+
+    let _ = kubectl.run("get --raw /api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1");
+    let stages = || -> Vec<Value> {
+        let watch = |event: &Value| event["verb"] == "watch";
+        let watches = events(&log).into_iter().filter(watch);
+        watches.map(|event| event["stage"].clone()).collect()
+    };
+    eventually("the watch has ended", || {
+        stages() == ["ResponseStarted", "ResponseComplete"]
+    });
+}
+
 fn take(_: &str, _: &Value) -> Value {
     json!({})
 }

@@ -186,4 +186,12 @@ fn a_webhook_that_fails_or_lies_is_named() {
         said.contains("failed: Post \"https://localhost:1/convert?timeout=30s\":")
     });
     kubectl.run("delete doors.v1.example.com/one").ok();
+    let page = kubectl.run("get --raw /metrics").ok().stdout;
+    for line in [
+        "apiserver_crd_conversion_webhook_duration_seconds_count{crd_name=\"doors.example.com\",from_version=\"v1\",to_version=\"v2\",succeeded=\"false\"}",
+        "apiserver_conversion_webhook_request_total{result=\"failure\",failure_type=\"conversion_webhook_call_failure\"}",
+        "failure_type=\"conversion_webhook_invalid_converted_object_failure\"",
+    ] {
+        assert!(page.contains(line), "{line}");
+    }
 }

@@ -284,6 +284,8 @@ mod tests {
         assert!(object(SEED).opener(&[5; 31]).is_err());
     }
 
+    type Spoil<'a> = &'a dyn Fn(&mut EncryptedObject);
+
     #[test]
     fn envelopes_that_break_a_limit_are_refused() {
         let with = |change: &dyn Fn(&mut EncryptedObject)| {
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(with(&|_| {}), Ok(object(SEED)));
         let note = |key: &str, len: usize| Annotations::from([(key.to_owned(), vec![0; len])]);
         let (short, long) = (note("short", 1), note("a.example", 33 << 10));
-        let cases: [(&dyn Fn(&mut EncryptedObject), &str); 8] = [
+        let cases: [(Spoil<'_>, &str); 8] = [
             (&|o| o.data.clear(), "encrypted data is empty"),
             (&|o| o.source_type = 7, "unknown encryptedDEKSourceType: 7"),
             (&|o| o.source.clear(), "encrypted DEK source is empty"),
