@@ -150,7 +150,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     NodeController(node_controller::NodeController),
     /// Make a machine outside of Azure a node, keep it one, and take it out again, as aks-flex-node does
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = ::flex_node::codes::table())]
     FlexNode(flex_node::FlexNode),
     /// Run this machine's pods, with upstream's flags
     Kubelet(kubelet::Kubelet),

@@ -82,6 +82,7 @@ const REACH: &[(&str, Check)] = &[("api-server", api_server), ("himds", himds)];
 const NODE: &[(&str, Check)] = &[
     ("containerd", containerd),
     ("kubelet", kubelet),
+    ("token", identity_token),
     ("node-ready", node_ready),
 ];
 
@@ -378,6 +379,21 @@ fn containerd(_: &Wish, scene: &Scene<'_>) -> Verdict {
 
 fn kubelet(_: &Wish, scene: &Scene<'_>) -> Verdict {
     unit(scene, "kubelet")
+}
+
+fn identity_token(wish: &Wish, scene: &Scene<'_>) -> Verdict {
+    if matches!(wish.config.join, Join::BootstrapToken(_)) {
+        return Fine("the kubelet has a certificate of its own".to_owned());
+    }
+    let ask = wish.own(&["token", "--config", &wish.file, "--check"]);
+    match scene.run(&ask) {
+        Ok(answer) if answer.success() => Fine(format!("{} gives tokens", wish.config.join.name())),
+        other => fatal(
+            other.map_or_else(|failure| failure.cause, |answer| answer.last_words()),
+            "the kubelet cannot prove who it is",
+            "see all of it with `aks-flex-node token --check`",
+        ),
+    }
 }
 
 fn node_ready(wish: &Wish, scene: &Scene<'_>) -> Verdict {

@@ -38,3 +38,11 @@ pub fn name(code: u8) -> &'static str {
     let found = ALL.iter().find(|row| row.code == code);
     found.map_or("failed", |row| row.name)
 }
+
+/// The table, for people.
+pub fn table() -> String {
+    let rows = ALL
+        .iter()
+        .map(|row| format!("  {:>3}  {:<12} {}\n", row.code, row.name, row.meaning));
+    format!("Exit codes of the journeys:\n{}", rows.collect::<String>())
+}

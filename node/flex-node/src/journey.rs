@@ -212,6 +212,11 @@ impl Journey<'_> {
     /// Takes the machine out of its cluster and back to what it was. Goes on past failures, and says what was left.
     /// `kubeconfig` is somebody who may delete nodes: a node may not delete itself.
     pub fn unbootstrap(&self, kubeconfig: Option<&str>) -> Departure {
+        if Memory::read(self.host).is_some() {
+            // It may be mending the node right now, and holds the lock while it does.
+            let stop = Command::new("systemctl", &["stop", "aks-flex-node-agent.service"]);
+            let _ = self.host.run(&stop, &self.stop);
+        }
         let _lock = match Lock::take(self.host) {
             Ok(lock) => lock,
             Err(failure) => {
@@ -339,6 +344,10 @@ impl Journey<'_> {
         self.sweep();
         let is_node_left = !departure.left.is_empty();
         let files = self.host.files();
+        for name in files.list(paths::TOKENS).unwrap_or_default() {
+            // A token that stays is found in its directory, which then cannot be removed and is said to be left.
+            let _ = files.remove(&Path::new(paths::TOKENS).join(name));
+        }
         let mut doomed = vec![
             paths::LAST_RUN,
             paths::CLUSTER,

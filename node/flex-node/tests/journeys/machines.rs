@@ -18,12 +18,10 @@ const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBPT0KLS0tLS1FTkQgQ0VSVE
 pub(crate) type Tree = BTreeMap<PathBuf, (Entry, Vec<u8>)>;
 
 /// Paths that are not the same in two trees.
-pub(crate) fn differing(one: &Tree, other: &Tree) -> Vec<PathBuf> {
+pub(crate) fn differing(one: &Tree, other: &Tree) -> Vec<String> {
     let all = one.keys().chain(other.keys());
-    let mut wrong: Vec<PathBuf> = all
-        .filter(|path| one.get(*path) != other.get(*path))
-        .cloned()
-        .collect();
+    let wrong = all.filter(|path| one.get(*path) != other.get(*path));
+    let mut wrong: Vec<String> = wrong.map(|path| path.display().to_string()).collect();
     wrong.sort();
     wrong.dedup();
     wrong
