@@ -164,7 +164,7 @@ fn unknown_fields_are_warned_about_with_what_was_probably_meant() {
         ),
         ("node.dnsServiceIP", Some("node.kubelet.dnsServiceIP")),
         ("contianerd", Some("containerd")),
-        ("azure.colour", None),
+        ("azure.weather", None),
         ("somethingElse", None),
     ];
     for (path, meant) in cases {

@@ -131,10 +131,7 @@ fn somebody_elses_kubelet_is_not_touched() {
         failure.remedy.contains("systemctl disable --now kubelet"),
         "{failure:?}"
     );
-    assert_eq!(
-        differing(&machine.node_tree(), &before),
-        [""; 0]
-    );
+    assert_eq!(differing(&machine.node_tree(), &before), [""; 0]);
 }
 
 #[test]
