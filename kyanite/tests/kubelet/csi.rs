@@ -187,6 +187,11 @@ fn is_measured_and_grows(place: &Place, driver: &Driver) {
             other => Err(format!("{other:?}")),
         }
     });
+    let metrics = place
+        .kubectl(&["get", "--raw", "/api/v1/nodes/node1/proxy/metrics"])
+        .expect("metrics");
+    let line = "kubelet_volume_stats_used_bytes{namespace=\"default\",persistentvolumeclaim=\"claim\"} 400";
+    assert!(metrics.contains(line), "{metrics}");
     change(
         place,
         &["pv", "disk"],

@@ -253,7 +253,10 @@ impl Server {
             Route::Pods => answer::json(&self.pod_list(|known| Some((*known.pod).clone()))),
             Route::RunningPods => answer::json(&self.pod_list(running)),
             Route::Configz => answer::json(&json!({"kubeletconfig": self.reports.configuration()})),
-            Route::Metrics => answer::metrics(self.own_metrics()),
+            Route::Metrics => {
+                let volumes = self.volumes().await;
+                answer::metrics(self.own_metrics() + &stats::volume_metrics(&volumes))
+            }
             Route::Slis => answer::metrics(String::new()),
             Route::ProbeMetrics => answer::metrics(self.reports.probe_metrics()),
             Route::Summary => {
@@ -268,6 +271,16 @@ impl Server {
             Route::Run(target) => self.run_command(&target, &query).await,
             Route::Checkpoint(target) => self.checkpoint(&target, &query).await,
         }
+    }
+
+    /// How full the volumes of all pods are.
+    async fn volumes(&self) -> Vec<VolumeUsage> {
+        let mut all = Vec::new();
+        for known in self.pods.all() {
+            let uid = known.pod.metadata.uid.as_deref().unwrap_or_default();
+            all.extend(self.reports.volumes(uid).await);
+        }
+        all
     }
 
     async fn usage(&self) -> stats::Usage {

@@ -17,7 +17,7 @@ use crate::cri::{self, ContainerState, Runtime, UInt64Value};
 use crate::pods::{KnownPod, Pods};
 use crate::volumes::VolumeUsage;
 
-pub(super) use prometheus::own_metrics;
+pub(super) use prometheus::{own_metrics, volume_metrics};
 
 /// A rate is taken over at least this time.
 const SHORTEST_RATE_NANOS: i64 = 5_000_000_000;

@@ -1,11 +1,14 @@
 //! Metrics in the text format. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::{ContainerUsage, PodUsage, Sample, Usage};
 use crate::cri::ContainerState;
 use crate::pods::KnownPod;
+use crate::space::Space;
+use crate::volumes::VolumeUsage;
 
 /// Lines of one metric after another.
 #[derive(Default)]
@@ -334,6 +337,56 @@ impl Usage {
     }
 }
 
+/// Of a volume: the metric's last words, its help, and where it is.
+type VolumeColumn = (&'static str, &'static str, fn(&Space) -> u64);
+
+const VOLUME: [VolumeColumn; 6] = [
+    ("capacity_bytes", "Capacity in bytes of the volume", |s| {
+        s.capacity
+    }),
+    (
+        "available_bytes",
+        "Number of available bytes in the volume",
+        |s| s.available,
+    ),
+    ("used_bytes", "Number of used bytes in the volume", |s| {
+        s.used
+    }),
+    ("inodes", "Maximum number of inodes in the volume", |s| {
+        s.inodes
+    }),
+    ("inodes_free", "Number of free inodes in the volume", |s| {
+        s.inodes_free
+    }),
+    ("inodes_used", "Number of used inodes in the volume", |s| {
+        s.inodes.saturating_sub(s.inodes_free)
+    }),
+];
+
+/// How full claims are; a claim of several pods is told once.
+pub(in crate::server) fn volume_metrics(volumes: &[VolumeUsage]) -> String {
+    let claims: BTreeMap<&(String, String), &Space> = volumes
+        .iter()
+        .filter_map(|usage| Some((usage.claim.as_ref()?, &usage.space)))
+        .collect();
+    let mut page = Page::default();
+    for (name, help, value) in VOLUME {
+        if claims.is_empty() {
+            break;
+        }
+        let name = format!("kubelet_volume_stats_{name}");
+        let mut metric = page.metric(&name, "gauge", &format!("[ALPHA] {help}"));
+        for ((namespace, claim), space) in &claims {
+            let labels = [
+                ("namespace", namespace.as_str()),
+                ("persistentvolumeclaim", claim),
+            ];
+            metric.add(&labels, value(space) as f64, None);
+        }
+    }
+    page.0
+}
+
 /// `/metrics`: what the server itself can say of the kubelet.
 pub(in crate::server) fn own_metrics(node: &str, pods: &[Arc<KnownPod>]) -> String {
     let mut page = Page::default();
@@ -379,6 +432,23 @@ pub(in crate::server) fn own_metrics(node: &str, pods: &[Arc<KnownPod>]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claims_are_told_once_however_many_pods_use_them() {
+        let usage = VolumeUsage {
+            volume: "v".to_owned(),
+            claim: Some(("n".to_owned(), "c".to_owned())),
+            space: Space {
+                capacity: 10,
+                used: 4,
+                ..Space::default()
+            },
+        };
+        let page = volume_metrics(&[usage.clone(), usage]);
+        let line = "kubelet_volume_stats_used_bytes{namespace=\"n\",persistentvolumeclaim=\"c\"} 4";
+        assert_eq!(page.matches(line).count(), 1, "{page}");
+        assert_eq!(volume_metrics(&[]), "");
+    }
 
     fn usage() -> Usage {
         let container = ContainerUsage {
