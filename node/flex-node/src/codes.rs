@@ -19,7 +19,7 @@ macro_rules! codes {
 }
 
 codes! {
-    CONFIG = 10, "config", "The configuration cannot be used.";
+    CONFIG = 2, "config", "The configuration cannot be used; every problem of it was said.";
     PREFLIGHT = 11, "preflight", "The machine is not fit, or something of others is in the way.";
     AUTH = 12, "auth", "Azure does not know us.";
     PERMISSION = 13, "permission", "Azure knows us, and does not let us.";

@@ -39,6 +39,7 @@ pub fn read(
         values: BTreeMap::new(),
         problems: Vec::new(),
         warnings: Vec::new(),
+        unknown: Vec::new(),
         file,
     };
     fields.gather("", &value);
@@ -50,7 +51,8 @@ pub fn read(
             config,
             warnings: fields.warnings,
         }),
-        false => Err(fields.problems),
+        // A name that nobody knows is often why another one is missing.
+        false => Err(fields.problems.into_iter().chain(fields.unknown).collect()),
     }
 }
 
@@ -59,6 +61,7 @@ struct Fields<'a> {
     values: BTreeMap<String, Value>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
+    unknown: Vec<Problem>,
     file: &'a dyn Fn(&str) -> Result<String, String>,
 }
 
@@ -85,7 +88,15 @@ impl Fields<'_> {
                 Place::Inside if value.is_null() => {}
                 Place::Inside => self.gather(&at, value),
                 Place::Field(kind) => self.take(&at, kind, value),
-                Place::Unknown => self.warnings.push(unknown(&at)),
+                Place::Unknown => {
+                    let meant = match known(&at) {
+                        Some(near) => format!("write `{near}` if that is meant"),
+                        None => "take it out".to_owned(),
+                    };
+                    let cause = "is not known and has no effect";
+                    self.unknown.push(Problem::new(&at, cause, meant));
+                    self.warnings.push(unknown(&at));
+                }
             }
         }
     }

@@ -280,6 +280,22 @@ fn one_thing_wrong_is_one_problem() {
 }
 
 #[test]
+fn a_name_that_nobody_knows_is_said_beside_what_is_missing() {
+    let mut value = arc();
+    let azure = value["azure"].as_object_mut().unwrap();
+    let tenant = azure.remove("tenantId").unwrap();
+    azure.insert("tenantID".into(), tenant);
+    let found = read(&value.to_string(), &no_files).unwrap_err();
+    let last = found.last().unwrap();
+    assert_eq!(last.path, "azure.tenantID");
+    assert!(last.remedy.contains("`azure.tenantId`"), "{last:?}");
+    assert!(
+        found.iter().any(|p| p.path == "azure.tenantId"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn secrets_may_lie_in_files_and_never_show() {
     let principal = json!({"clientId": "a", "clientSecretFile": "/secret"});
     let config = accepted(&with(arc(), "azure.servicePrincipal", principal)).config;
