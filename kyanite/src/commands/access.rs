@@ -349,7 +349,7 @@ mod tests {
             ),
             (
                 "--authorization-mode=RBAC --authorization-config=f",
-                "--authorization-config can not be specified when --authorization-mode",
+                "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined",
             ),
             (
                 "--oidc-issuer-url=https://i --oidc-client-id=c --authentication-config=f",
