@@ -11,6 +11,7 @@ use kube::client::{ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ClientConfig};
 
+use crate::connections::Connections;
 use crate::{Connection, Error, inside};
 
 /// When a silent connection is asked whether it still is one, and how long the answer may take: as
@@ -54,9 +55,8 @@ async fn client_config(
     Ok(config)
 }
 
-// Some twenty watches and all requests share one connection. Over HTTP/1, which is all that the library
-// does by itself, each watch would have its own, with a handshake and buffers at both ends. Tokens,
-// other names and proxies of a kubeconfig are left to the library.
+// Over HTTP/1, which is all that the library does by itself, each watch would have a connection of its own, with a handshake
+// and buffers at both ends. Tokens, other names and proxies of a kubeconfig are left to the library.
 fn made(config: ClientConfig) -> kube::Result<Client> {
     let is_plain = config.proxy_url.is_none()
         && config.tls_server_name.is_none()
@@ -72,12 +72,14 @@ fn made(config: ClientConfig) -> kube::Result<Client> {
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(config.connect_timeout);
     let connector = as_another(&config.rustls_https_connector()?, (tcp, tls));
-    let service = legacy::Client::builder(TokioExecutor::new())
-        .http2_only(true)
-        .timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING_AFTER)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .build(connector);
+    let service = Connections::new(Box::new(move || {
+        legacy::Client::builder(TokioExecutor::new())
+            .http2_only(true)
+            .timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .build(connector.clone())
+    }));
     let builder = ClientBuilder::new(service, config.default_namespace.clone())
         .with_layer(&config.extra_headers_layer()?)
         .with_layer(&config.base_uri_layer());

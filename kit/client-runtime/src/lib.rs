@@ -12,6 +12,7 @@ mod actor;
 mod cache;
 mod connect;
 mod connection;
+mod connections;
 mod inside;
 mod leader_election;
 pub mod metrics;
