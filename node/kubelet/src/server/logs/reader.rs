@@ -75,12 +75,12 @@ async fn send(
             finished = false;
             continue;
         }
-        if !finished && file.was_replaced().await {
-            finished = true;
+        if file.was_replaced().await {
+            // Only one look decides: a file that is replaced right after it must be read to its end, too.
+            finished = !(finished && file.reopen().await?);
             continue;
         }
-        if file.reopen_if_replaced().await? {
-            finished = false;
+        if file.was_cut().await? {
             continue;
         }
         if ended {
@@ -190,24 +190,29 @@ impl Tail {
         now.is_ok_and(|now| now.ino() != self.inode)
     }
 
-    /// Goes on with the file that now has the name; or at the beginning of one that was cut.
-    async fn reopen_if_replaced(&mut self) -> io::Result<bool> {
-        let now = match tokio::fs::metadata(&self.path).await {
-            Ok(now) => now,
-            // Between the steps of a rotation.
+    /// Goes on with the file that now has the name; not between the steps of another rotation.
+    async fn reopen(&mut self) -> io::Result<bool> {
+        match Tail::open(&self.path).await {
+            Ok(opened) => *self = opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
-        };
-        if now.ino() != self.inode {
-            *self = Tail::open(&self.path).await?;
-            return Ok(true);
         }
-        if now.len() < self.position {
+        Ok(true)
+    }
+
+    /// Goes to the beginning of a file that was cut.
+    async fn was_cut(&mut self) -> io::Result<bool> {
+        let is_cut = match tokio::fs::metadata(&self.path).await {
+            Ok(now) => now.ino() == self.inode && now.len() < self.position,
+            // Between the steps of a rotation.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if is_cut {
             self.go_to(0).await?;
             self.begun.clear();
-            return Ok(true);
         }
-        Ok(false)
+        Ok(is_cut)
     }
 }
 
@@ -292,6 +297,11 @@ mod tests {
         }
     }
 
+    async fn next(log: &mut mpsc::Receiver<Bytes>) -> Option<Bytes> {
+        let next = tokio::time::timeout(Duration::from_secs(60), log.recv());
+        next.await.expect("something is read within a minute")
+    }
+
     fn line(text: &str) -> String {
         format!("2026-11-18T00:00:00Z stdout F {text}\n")
     }
@@ -325,21 +335,21 @@ mod tests {
         bench.append(&line("one"));
         bench.set(ContainerState::Running);
         let mut log = bench.open("follow=true").await;
-        assert_eq!(log.recv().await.unwrap(), "one\n");
+        assert_eq!(next(&mut log).await.unwrap(), "one\n");
         bench.append("2026-11-18T00:00:00Z stdout F tw");
         bench.append("o\n");
-        assert_eq!(log.recv().await.unwrap(), "two\n");
+        assert_eq!(next(&mut log).await.unwrap(), "two\n");
         bench.append(&line("three"));
         fs::rename(bench.path(), bench.dir.path().join("0.log.20261118-000000")).unwrap();
         bench.append(&line("four"));
         let mut rest = Vec::new();
         while rest != b"three\nfour\n" {
-            rest.extend_from_slice(&log.recv().await.unwrap());
+            rest.extend_from_slice(&next(&mut log).await.unwrap());
         }
         bench.append(&line("five"));
         bench.set(ContainerState::Exited);
-        assert_eq!(log.recv().await.unwrap(), "five\n");
-        assert_eq!(log.recv().await, None);
+        assert_eq!(next(&mut log).await.unwrap(), "five\n");
+        assert_eq!(next(&mut log).await, None);
     }
 
     #[tokio::test]
@@ -348,8 +358,8 @@ mod tests {
         bench.append(&line("long and long and long"));
         bench.set(ContainerState::Running);
         let mut log = bench.open("follow=true").await;
-        log.recv().await.unwrap();
+        next(&mut log).await.unwrap();
         fs::write(bench.path(), line("cut")).unwrap();
-        assert_eq!(log.recv().await.unwrap(), "cut\n");
+        assert_eq!(next(&mut log).await.unwrap(), "cut\n");
     }
 }
