@@ -48,6 +48,7 @@ mod own_pages;
 mod own_tunnels;
 mod provision;
 mod python;
+mod rollout_kills;
 mod scheduling;
 mod secrecy;
 mod stolen_credentials;

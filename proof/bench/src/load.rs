@@ -15,11 +15,11 @@ use crate::client::{Client, Stream, Write};
 use crate::measure::{Cost, Processes, median};
 use crate::roles;
 use crate::sample;
-use crate::servers::{Kind, Server};
+use crate::servers::{Extent, Kind, Server};
 
 const PHASE_LIMIT: Duration = Duration::from_secs(180);
 /// Before memory is read: collectors and background work come to rest.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
 /// How much of each; the names are those of the table.
 #[derive(Debug, Clone, Copy)]
@@ -70,11 +70,11 @@ pub(crate) const QUICK: Size = Size {
     bindings: 1_000,
 };
 
-const IN_FLIGHT: usize = 64;
+pub(crate) const IN_FLIGHT: usize = 64;
 /// Authorized gets in flight: few enough that fairness lets all of them through.
 pub(crate) const READS_IN_FLIGHT: usize = 16;
 /// What controllers need to put their own objects into new namespaces.
-const FURNISH: Duration = Duration::from_secs(1);
+pub(crate) const FURNISH: Duration = Duration::from_secs(1);
 /// Connections that the requests in flight, or watchers, share.
 pub(crate) const CONNECTIONS: usize = 8;
 
@@ -109,15 +109,15 @@ pub(crate) async fn run(kind: &Kind, dir: &Path, size: Size, say: fn(&str)) -> R
     say("start");
     let mut starts = Vec::new();
     for _ in 0..size.starts {
-        let server = kind.start(dir).await?;
+        let server = kind.start(dir, Extent::ApiServer).await?;
         starts.push(server.ready_after);
         server.stop().await?;
     }
-    let server = kind.start(dir).await?;
+    let server = kind.start(dir, Extent::ApiServer).await?;
     let mut measures = single_objects(&server, size, say).await?;
     measures.ready = median(starts);
     server.stop().await?;
-    let server = kind.start(dir).await?;
+    let server = kind.start(dir, Extent::ApiServer).await?;
     let (cluster, [_, node_bytes, _, pod_bytes]) = limited(cluster(&server, size, say)).await?;
     sleep(SETTLE).await;
     measures.cluster = cluster;
@@ -125,7 +125,7 @@ pub(crate) async fn run(kind: &Kind, dir: &Path, size: Size, say: fn(&str)) -> R
     measures.pod_bytes = pod_bytes;
     measures.cluster_memory = server.processes().resident()?;
     server.stop().await?;
-    let server = kind.start(dir).await?;
+    let server = kind.start(dir, Extent::ApiServer).await?;
     [measures.authorized, measures.authorized_among_many] = authorized(&server, size, say).await?;
     server.stop().await?;
     Ok(measures)
@@ -178,16 +178,19 @@ async fn single_objects(server: &Server, size: Size, say: fn(&str)) -> Result<Me
     })
 }
 
-async fn limited<T>(phase: impl Future<Output = Result<T>>) -> Result<T> {
+/// A phase that must be done within a bounded time.
+pub(crate) async fn limited<T>(phase: impl Future<Output = Result<T>>) -> Result<T> {
     let outcome = timeout(PHASE_LIMIT, phase).await;
     outcome.with_context(|| format!("not done after {PHASE_LIMIT:?}"))?
 }
 
-async fn connections(access: &Access, number: usize) -> Result<Vec<Client>> {
+/// So many connections.
+pub(crate) async fn connections(access: &Access, number: usize) -> Result<Vec<Client>> {
     try_join_all((0..number).map(|_| Client::connect(access))).await
 }
 
-async fn version(client: &Client) -> Result<String> {
+/// What the server calls itself.
+pub(crate) async fn version(client: &Client) -> Result<String> {
     let version: serde_json::Value = serde_json::from_slice(&client.get("/version").await?)?;
     Ok(version["gitVersion"].as_str().unwrap_or("unknown").into())
 }
@@ -198,8 +201,8 @@ fn config_maps(namespace: &str, number: u32) -> Vec<Write> {
         .collect()
 }
 
-// Also gives the number of bytes answered.
-async fn write_all(
+/// Writes all of these, so many at once; also gives the number of bytes answered.
+pub(crate) async fn write_all(
     processes: &Processes,
     clients: &[Client],
     in_flight: usize,

@@ -13,6 +13,7 @@ mod sample;
 mod section;
 mod servers;
 mod tunnels;
+mod workloads;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,8 @@ enum Part {
     Tunnels,
     /// The node controller
     Node,
+    /// Controllers and scheduler at work
+    Workloads,
 }
 
 // One thread: the generator shall leave the rest of the machine to the server.
@@ -138,7 +141,34 @@ async fn measure(cli: &Cli) -> Result<Vec<Section>> {
         let node = node::measure(kyanite, &cli.dir).context("node controller")?;
         sections.push(node.section());
     }
+    if wanted(Part::Workloads) {
+        sections.push(measure_workloads(cli).await.context("workloads")?);
+    }
     Ok(sections)
+}
+
+async fn measure_workloads(cli: &Cli) -> Result<Section> {
+    let size = if cli.quick {
+        workloads::QUICK
+    } else {
+        workloads::FULL
+    };
+    let ours = Kind::Ours(cli.kyanite.clone().context("no --kyanite")?);
+    let theirs = cli
+        .upstream_bin
+        .clone()
+        .filter(|bin| bin.join("kube-scheduler").exists());
+    let theirs = theirs.map(Kind::Upstream);
+    let (mut our_rounds, mut their_rounds) = (Vec::new(), Vec::new());
+    for _ in 0..cli.rounds() {
+        our_rounds
+            .push(workloads::run(&ours, &cli.dir, size, |phase| progress("ours", phase)).await?);
+        if let Some(theirs) = &theirs {
+            let say = |phase: &str| progress("upstream", phase);
+            their_rounds.push(workloads::run(theirs, &cli.dir, size, say).await?);
+        }
+    }
+    Ok(workloads::section(size, &our_rounds, &their_rounds))
 }
 
 async fn measure_tunnels(cli: &Cli) -> Result<tunnels::Report> {

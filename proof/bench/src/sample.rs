@@ -173,6 +173,50 @@ pub(crate) fn pod(namespace: &str, number: u32) -> Write {
     create(pods(namespace), &object)
 }
 
+/// A pod without a node that asks for little.
+pub(crate) fn small_pod(namespace: &str, number: u32) -> Write {
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("small-{number:05}")},
+        "spec": small_pod_spec()});
+    create(pods(namespace), &object)
+}
+
+fn small_pod_spec() -> Value {
+    json!({"containers": [{"name": "pause", "image": "registry.example.com/pause:3.10", "ports": [{"containerPort": 80}],
+        "resources": {"requests": {"cpu": "10m", "memory": "50Mi"}}}]})
+}
+
+/// A Deployment of such pods.
+pub(crate) fn deployment(namespace: &str, name: &str, replicas: u32) -> Write {
+    let labels = json!({"app": name});
+    let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": small_pod_spec()}}});
+    create(
+        format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+        &object,
+    )
+}
+
+/// A ConfigMap that another one owns.
+pub(crate) fn owned(namespace: &str, number: u32, owner: &str, uid: &str) -> Write {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": format!("owned-{number:05}"), "labels": {"app": "owned"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid}]}});
+    create(config_maps(namespace), &object)
+}
+
+/// Deletes what is at a path, and in the background what it owns.
+pub(crate) fn delete(path: &str) -> Write {
+    let options =
+        json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+    Write {
+        method: "DELETE",
+        path: path.to_owned(),
+        content_type: JSON,
+        body: body(&options),
+    }
+}
+
 fn container(name: &str, port: u16) -> Value {
     let probe = |path: &str| {
         json!({"httpGet": {"path": path, "port": port}, "initialDelaySeconds": 5,

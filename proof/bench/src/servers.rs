@@ -31,6 +31,15 @@ pub(crate) enum Kind {
     Upstream(PathBuf),
 }
 
+/// How much of a control plane is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The API server and its store; ours has its controllers inside all the same.
+    ApiServer,
+    /// With controllers and scheduler. Nodes of the load are objects only, so nobody is to miss them.
+    Whole,
+}
+
 /// A server that has said it is ready.
 pub(crate) struct Server {
     /// An administrator's.
@@ -45,11 +54,11 @@ pub(crate) struct Server {
 
 impl Kind {
     /// Starts it on an empty directory below `dir`.
-    pub(crate) async fn start(&self, dir: &Path) -> Result<Server> {
+    pub(crate) async fn start(&self, dir: &Path, extent: Extent) -> Result<Server> {
         let dir = TempDir::with_prefix_in("bench-", dir)?;
         let started = match self {
-            Kind::Ours(program) => start_ours(program, dir.path()).await,
-            Kind::Upstream(programs) => start_upstream(programs, dir.path()).await,
+            Kind::Ours(program) => start_ours(program, dir.path(), extent).await,
+            Kind::Upstream(programs) => start_upstream(programs, dir.path(), extent).await,
         };
         let started = started.with_context(|| last_words(dir.path()))?;
         let Started {
@@ -103,18 +112,21 @@ pub(crate) async fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-async fn start_ours(program: &Path, dir: &Path) -> Result<Started> {
+async fn start_ours(program: &Path, dir: &Path, extent: Extent) -> Result<Started> {
     let mut command = Command::new(program);
+    command.args([
+        "up",
+        "--foreground",
+        "--port=0",
+        "--nodes=0",
+        "--cloud=false",
+    ]);
+    match extent {
+        Extent::ApiServer => command.arg("--scheduler=false"),
+        Extent::Whole => command.args(NOBODY_IS_MISSED),
+    };
     command
-        .args([
-            "up",
-            "--foreground",
-            "--port",
-            "0",
-            "--nodes=0",
-            "--scheduler=false",
-            "--data-dir",
-        ])
+        .arg("--data-dir")
         .arg(dir.join("data"))
         // The user's own kubeconfig is not ours to touch here.
         .arg("--kubeconfig")
@@ -136,8 +148,14 @@ async fn start_ours(program: &Path, dir: &Path) -> Result<Started> {
     })
 }
 
+// Upstream's names, which are ours too.
+const NOBODY_IS_MISSED: [&str; 2] = [
+    "--node-monitor-grace-period=2h",
+    "--node-startup-grace-period=2h",
+];
+
 // etcd serves before the clock starts, which favours upstream; its certificates are ready too.
-async fn start_upstream(programs: &Path, dir: &Path) -> Result<Started> {
+async fn start_upstream(programs: &Path, dir: &Path, extent: Extent) -> Result<Started> {
     let [client, peer, port] = free_ports()?;
     let etcd_url = format!("http://127.0.0.1:{client}");
     let mut etcd = spawn(
@@ -156,12 +174,73 @@ async fn start_upstream(programs: &Path, dir: &Path) -> Result<Started> {
     let command = apiserver_command(programs, dir, &etcd_url, port);
     let mut server = spawn(command, &dir.join("server.log"))?;
     ready(&mut server, &access).await?;
+    let ready_after = start.elapsed();
+    let mut children = vec![etcd, server];
+    if extent == Extent::Whole {
+        let kubeconfig = dir.join("roles.conf");
+        fs::write(&kubeconfig, roles_kubeconfig(dir, port))?;
+        for role in [
+            manager_command(programs, dir, &kubeconfig),
+            scheduler_command(programs, dir, &kubeconfig),
+        ] {
+            let name = role.as_std().get_program().to_owned();
+            let name = Path::new(&name).file_name().unwrap_or_default();
+            children.push(spawn(role, &dir.join(name).with_extension("log"))?);
+        }
+    }
     Ok(Started {
         access,
         reader: pki.reader,
-        ready_after: start.elapsed(),
-        children: vec![etcd, server],
+        ready_after,
+        children,
     })
+}
+
+fn roles_kubeconfig(dir: &Path, port: u16) -> String {
+    let file = |name: &str| dir.join(name);
+    serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"), "certificate-authority": file("ca.crt")}}],
+        "users": [{"name": "bench", "user": {
+            "client-certificate": file("client.crt"), "client-key": file("client.key")}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}]})
+    .to_string()
+}
+
+// Their own limits on requests would be most of what is measured: they are lifted.
+const UNLIMITED: [&str; 3] = [
+    "--kube-api-qps=10000",
+    "--kube-api-burst=10000",
+    "--leader-elect=false",
+];
+
+fn manager_command(programs: &Path, dir: &Path, kubeconfig: &Path) -> Command {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let flags = [
+        ("kubeconfig", kubeconfig.display().to_string()),
+        ("root-ca-file", file("ca.crt")),
+        ("service-account-private-key-file", file("accounts.key")),
+        ("service-cluster-ip-range", "10.0.0.0/16".into()),
+        ("cert-dir", file("manager-certs")),
+        ("secure-port", "0".into()),
+    ];
+    let mut command = Command::new(programs.join("kube-controller-manager"));
+    command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    command.args(UNLIMITED).args(NOBODY_IS_MISSED);
+    command
+}
+
+fn scheduler_command(programs: &Path, dir: &Path, kubeconfig: &Path) -> Command {
+    let mut command = Command::new(programs.join("kube-scheduler"));
+    command
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!(
+            "--cert-dir={}",
+            dir.join("scheduler-certs").display()
+        ))
+        .arg("--secure-port=0")
+        .args(UNLIMITED);
+    command
 }
 
 fn etcd_command(programs: &Path, dir: &Path, url: &str, peer: u16) -> Command {

@@ -21,10 +21,31 @@ pub(crate) struct HollowNode {
     heart: Option<JoinHandle<()>>,
 }
 
+/// What a scheduler sees of a node.
+pub(crate) struct Shape {
+    pub(crate) room: Value,
+    pub(crate) labels: Value,
+    pub(crate) taints: Value,
+}
+
 impl HollowNode {
-    /// Makes the objects and starts the heartbeat.
+    /// A node of a usual size.
     pub(crate) fn start(kubectl: &Kubectl, name: &'static str) -> Result<HollowNode> {
-        kubectl.with_input("create -f -", &node(name).to_string())?;
+        let shape = Shape {
+            room: json!({"cpu": "8", "memory": "16Gi", "pods": "110"}),
+            labels: json!({}),
+            taints: json!([]),
+        };
+        HollowNode::shaped(kubectl, name, shape)
+    }
+
+    /// Makes the objects and starts the heartbeat.
+    pub(crate) fn shaped(
+        kubectl: &Kubectl,
+        name: &'static str,
+        shape: Shape,
+    ) -> Result<HollowNode> {
+        kubectl.with_input("create -f -", &node(name, shape).to_string())?;
         kubectl.with_input("create -f -", &lease(name).to_string())?;
         let (stop, stopped) = channel();
         let heart_of = kubectl.clone();
@@ -121,13 +142,16 @@ fn succeeded() -> Value {
     json!({"phase": "Succeeded", "conditions": over})
 }
 
-fn node(name: &str) -> Value {
-    let room = json!({"cpu": "8", "memory": "16Gi", "pods": "110"});
+fn node(name: &str, shape: Shape) -> Value {
+    let mut labels = shape.labels;
+    labels["kubernetes.io/hostname"] = name.into();
+    labels["kubernetes.io/os"] = "linux".into();
     json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": shape.taints},
         "status": {
-            "capacity": room, "allocatable": room,
+            "capacity": shape.room, "allocatable": shape.room,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         },
     })

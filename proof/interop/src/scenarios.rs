@@ -6,6 +6,7 @@ pub(crate) mod controllers;
 pub(crate) mod helm;
 pub(crate) mod kubectl;
 pub(crate) mod kubelet;
+pub(crate) mod placements;
 pub(crate) mod store;
 mod streams;
 pub(crate) mod workloads;

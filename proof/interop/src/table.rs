@@ -9,7 +9,8 @@ use crate::interruption::INTERRUPTION;
 use crate::outcome::{Missing, Outcome};
 use crate::programs::Programs;
 use crate::scenarios::{
-    changing_hands, clients, controllers, helm, kubectl, kubelet as nodes, store, workloads,
+    changing_hands, clients, controllers, helm, kubectl, kubelet as nodes, placements, store,
+    workloads,
 };
 
 /// Whose program is on the left of the contract, and whose on its right.
@@ -42,7 +43,7 @@ pub(crate) struct Row {
     scenario: fn(&mut Cluster<'_>, Sides) -> Result<()>,
 }
 
-pub(crate) const ROWS: [Row; 12] = [
+pub(crate) const ROWS: [Row; 13] = [
     Row {
         contract: "API server ← kubectl",
         about: "create, get, watch, explain, three kinds of patch, diff, apply (from the client and from the server, \
@@ -89,9 +90,16 @@ pub(crate) const ROWS: [Row; 12] = [
     Row {
         contract: "API server ← controller manager and scheduler",
         about: "over protobuf: a Deployment becomes pods that are bound to a node, rolls out, scales and is collected \
-                as garbage; a Job, a StatefulSet and a DaemonSet; endpoints of a Service; a disruption budget; a namespace ends",
+                as garbage; Jobs, a CronJob, a StatefulSet, a DaemonSet and a ReplicationController; endpoints of a Service; a disruption budget; a namespace ends",
         plan: manager_and_scheduler,
         scenario: |cluster, _| workloads::run(cluster),
+    },
+    Row {
+        contract: "API server ← scheduler, choosing",
+        about: "eleven pods on five nodes, each with one best node: free room, selectors, preferences, taints of spot pools, pods \
+                together and apart, spread over zones; and two that fit nowhere, with the reason",
+        plan: manager_and_scheduler,
+        scenario: |cluster, _| placements::run(cluster),
     },
     Row {
         contract: "API server ← kubelet, joining",

@@ -36,6 +36,38 @@ spec:
   template:
     spec: {restartPolicy: Never, containers: [{name: once, image: "example.com/once:1"}]}
 ---
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: old}
+spec:
+  replicas: 2
+  selector: {app: old}
+  template:
+    metadata: {labels: {app: old}}
+    spec: {containers: [{name: old, image: "example.com/old:1"}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: indexed}
+spec:
+  completions: 3
+  parallelism: 2
+  completionMode: Indexed
+  ttlSecondsAfterFinished: 1
+  template:
+    spec: {restartPolicy: Never, containers: [{name: one, image: "example.com/one:1"}]}
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: each-minute}
+spec:
+  schedule: "* * * * *"
+  successfulJobsHistoryLimit: 1
+  jobTemplate:
+    spec:
+      template:
+        spec: {restartPolicy: Never, containers: [{name: tick, image: "example.com/tick:1"}]}
+---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: web}
@@ -51,6 +83,7 @@ pub(crate) fn run(cluster: &mut Cluster<'_>) -> Result<()> {
     let node = HollowNode::start(kubectl, "hollow")?;
     deployment_comes_up(kubectl, &node)?;
     others_come_up(kubectl, &node)?;
+    clock_strikes(kubectl, &node)?;
     rolls_out_and_scales(kubectl, &node)?;
     evicts_within_the_budget(kubectl)?;
     garbage_goes(kubectl, &node)?;
@@ -97,9 +130,34 @@ fn others_come_up(kubectl: &Kubectl, node: &HollowNode) -> Result<()> {
         node.tend()?;
         kubectl.expect("get job once", "{.status.succeeded}", "2")
     })?;
-    kubectl
-        .run("wait --for=condition=Complete --timeout=30s job/once")
-        .map(drop)
+    kubectl.run("wait --for=condition=Complete --timeout=30s job/once")?;
+    eventually("the replication controller has its pods", || {
+        node.tend()?;
+        kubectl.expect("get rc old", "{.status.readyReplicas}", "2")
+    })?;
+    eventually("the indexed job is complete and has gone", || {
+        node.tend()?;
+        kubectl.refused("get job indexed", "(NotFound)")
+    })
+}
+
+// The longest wait there is: up to a minute until the clock strikes.
+fn clock_strikes(kubectl: &Kubectl, node: &HollowNode) -> Result<()> {
+    let mut last = Ok(());
+    for _ in 0..2 {
+        last = eventually("the cron job has run", || {
+            node.tend()?;
+            let ran =
+                kubectl.run("get cronjob each-minute -o jsonpath={.status.lastSuccessfulTime}")?;
+            ensure!(!ran.is_empty(), "it has not");
+            Ok(())
+        });
+        if last.is_ok() {
+            break;
+        }
+    }
+    last?;
+    kubectl.run("delete cronjob each-minute").map(drop)
 }
 
 fn rolls_out_and_scales(kubectl: &Kubectl, node: &HollowNode) -> Result<()> {
