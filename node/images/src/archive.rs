@@ -1,5 +1,8 @@
 //! An image as one file: the layout of the OCI specification, with the list that `docker load` reads beside it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -31,8 +34,8 @@ pub struct Settings {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub working_dir: String,
     /// Ports it listens on, such as `8080/tcp`.
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub exposed_ports: std::collections::BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub exposed_ports: BTreeMap<String, Value>,
 }
 
 impl Settings {
@@ -73,47 +76,113 @@ pub fn whole_name(name: &str) -> String {
     }
 }
 
+/// An image to put together. A layer is a tar archive.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// What it is called.
+    pub names: Vec<String>,
+    /// How a container of it is started.
+    pub settings: Settings,
+    /// What is in it; images may share layers.
+    pub layers: Vec<Arc<Vec<u8>>>,
+}
+
 /// Puts an image together. A layer is a tar archive.
 pub fn build(names: &[String], settings: &Settings, layers: &[Vec<u8>]) -> Archive {
-    let names: Vec<String> = names.iter().map(|name| whole_name(name)).collect();
-    let diffs: Vec<String> = layers.iter().map(|layer| digest(layer)).collect();
-    let config = text(&json!({
-        "architecture": architecture(),
-        "os": "linux",
-        "config": settings,
-        "rootfs": {"type": "layers", "diff_ids": diffs},
-        "history": diffs.iter().map(|_| json!({"created_by": "kyanite image build"})).collect::<Vec<_>>(),
-    }));
-    let layer_list: Vec<Value> = layers
-        .iter()
-        .map(|layer| descriptor(LAYER, layer))
-        .collect();
-    let manifest = text(&json!({
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": descriptor(CONFIG, &config),
-        "layers": layer_list,
-    }));
+    let image = Image {
+        names: names.to_vec(),
+        settings: settings.clone(),
+        layers: layers.iter().cloned().map(Arc::new).collect(),
+    };
+    let parts = Parts::of(&image);
+    Archive {
+        digest: digest(&parts.manifest),
+        bytes: write(&[(&image, &parts)]),
+        names: parts.names,
+    }
+}
+
+/// Puts images together into one archive; what they share is in it once.
+pub fn bundle(images: &[Image]) -> Vec<u8> {
+    let parts: Vec<Parts> = images.iter().map(Parts::of).collect();
+    let all: Vec<(&Image, &Parts)> = images.iter().zip(&parts).collect();
+    write(&all)
+}
+
+/// The documents of an image.
+struct Parts {
+    names: Vec<String>,
+    diffs: Vec<String>,
+    config: Vec<u8>,
+    manifest: Vec<u8>,
+}
+
+impl Parts {
+    fn of(image: &Image) -> Parts {
+        let diffs: Vec<String> = image.layers.iter().map(|layer| digest(layer)).collect();
+        let config = text(&json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": image.settings,
+            "rootfs": {"type": "layers", "diff_ids": diffs},
+            "history": diffs.iter().map(|_| json!({"created_by": "kyanite image build"})).collect::<Vec<_>>(),
+        }));
+        let layers = image.layers.iter().map(|layer| descriptor(LAYER, layer));
+        let manifest = text(&json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": descriptor(CONFIG, &config),
+            "layers": layers.collect::<Vec<_>>(),
+        }));
+        Parts {
+            names: image.names.iter().map(|name| whole_name(name)).collect(),
+            diffs,
+            config,
+            manifest,
+        }
+    }
+
+    // containerd names images by its own annotation; the specification's has the tag alone.
+    fn indexed(&self) -> impl Iterator<Item = Value> {
+        self.names.iter().map(|name| {
+            let mut one = descriptor(MANIFEST, &self.manifest);
+            let tag = name.rsplit(':').next().unwrap_or_default();
+            one["annotations"] = json!({
+                "io.containerd.image.name": name,
+                "org.opencontainers.image.ref.name": tag,
+            });
+            one["platform"] = json!({"architecture": architecture(), "os": "linux"});
+            one
+        })
+    }
+
+    fn for_docker(&self) -> Value {
+        let layers: Vec<String> = self.diffs.iter().map(|layer| blob(layer)).collect();
+        json!({"Config": blob(&digest(&self.config)), "RepoTags": self.names, "Layers": layers})
+    }
+}
+
+fn write(images: &[(&Image, &Parts)]) -> Vec<u8> {
+    let manifests: Vec<Value> = images.iter().flat_map(|(_, p)| p.indexed()).collect();
+    let docker: Vec<Value> = images.iter().map(|(_, p)| p.for_docker()).collect();
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+    let mut blobs = BTreeMap::new();
+    for (image, parts) in images {
+        let layers = parts.diffs.iter().zip(&image.layers);
+        blobs.extend(layers.map(|(digest, layer)| (blob(digest), layer.as_slice())));
+        let documents = [&parts.config, &parts.manifest];
+        blobs.extend(documents.map(|content| (blob(&digest(content)), content.as_slice())));
+    }
     let mut files = vec![
         (
             "oci-layout".to_owned(),
             text(&json!({"imageLayoutVersion": "1.0.0"})),
         ),
-        ("index.json".to_owned(), index(&names, &manifest)),
-        (
-            "manifest.json".to_owned(),
-            for_docker(&names, &config, &diffs),
-        ),
+        ("index.json".to_owned(), text(&index)),
+        ("manifest.json".to_owned(), text(&json!(docker))),
     ];
-    let contents = layers.iter().chain([&config, &manifest]);
-    files.extend(contents.map(|content| (blob(&digest(content)), content.clone())));
-    files[3..].sort();
-    files.dedup();
-    Archive {
-        digest: digest(&manifest),
-        bytes: tar::write(&entries(files)),
-        names,
-    }
+    files.extend(blobs.into_iter().map(|(path, content)| (path, content.to_vec())));
+    tar::write(&entries(files))
 }
 
 fn entries(files: Vec<(String, Vec<u8>)>) -> Vec<Entry> {
@@ -137,29 +206,6 @@ fn blob(digest: &str) -> String {
 
 fn descriptor(media_type: &str, content: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(content), "size": content.len()})
-}
-
-// containerd names images by its own annotation; the specification's has the tag alone.
-fn index(names: &[String], manifest: &[u8]) -> Vec<u8> {
-    let manifests: Vec<Value> = names
-        .iter()
-        .map(|name| {
-            let mut one = descriptor(MANIFEST, manifest);
-            let tag = name.rsplit(':').next().unwrap_or_default();
-            one["annotations"] = json!({
-                "io.containerd.image.name": name,
-                "org.opencontainers.image.ref.name": tag,
-            });
-            one["platform"] = json!({"architecture": architecture(), "os": "linux"});
-            one
-        })
-        .collect();
-    text(&json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}))
-}
-
-fn for_docker(names: &[String], config: &[u8], layers: &[String]) -> Vec<u8> {
-    let layers: Vec<String> = layers.iter().map(|layer| blob(layer)).collect();
-    text(&json!([{"Config": blob(&digest(config)), "RepoTags": names, "Layers": layers}]))
 }
 
 fn text(value: &Value) -> Vec<u8> {
@@ -246,5 +292,20 @@ mod tests {
         let listed = contents(&image.bytes);
         assert_eq!(listed[0], ("a.test/web:1".to_owned(), image.digest.clone()));
         assert_eq!(listed[1].0, "docker.io/library/web:latest");
+    }
+
+    #[test]
+    fn images_of_a_bundle_share_what_they_have_in_common() {
+        let image = |name: &str, own: &[u8]| Image {
+            names: vec![name.to_owned()],
+            settings: Settings::default(),
+            layers: vec![Arc::new(b"both".to_vec()), Arc::new(own.to_vec())],
+        };
+        let bundle = bundle(&[image("a.test/one:1", b"one"), image("a.test/two:1", b"two")]);
+        let names: Vec<String> = contents(&bundle).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a.test/one:1", "a.test/two:1"]);
+        let entries = tar::read(&bundle);
+        let blobs = entries.iter().filter(|e| e.path.starts_with("blobs/sha256/"));
+        assert_eq!(blobs.count(), 7, "three layers, two configurations, two manifests");
     }
 }

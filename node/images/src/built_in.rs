@@ -7,12 +7,13 @@ use crate::archive::{Archive, Settings, build};
 use crate::layer::{Layer, LayerError};
 
 /// Names under which runtimes and AKS ask for the program that holds a pod's namespaces.
-pub const PAUSE_NAMES: [&str; 8] = [
+pub const PAUSE_NAMES: [&str; 9] = [
     "registry.k8s.io/pause:3.6",
     "registry.k8s.io/pause:3.8",
     "registry.k8s.io/pause:3.9",
     "registry.k8s.io/pause:3.10",
     "registry.k8s.io/pause:3.10.1",
+    "registry.k8s.io/pause:3.10.2",
     "mcr.microsoft.com/oss/kubernetes/pause:3.6",
     "mcr.microsoft.com/oss/kubernetes/pause:3.9",
     "mcr.microsoft.com/oss/v2/kubernetes/pause:3.10",

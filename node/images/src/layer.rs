@@ -66,6 +66,18 @@ impl Layer {
         self.add(at, mode, Kind::Directory);
     }
 
+    /// Adds a link that names its target.
+    pub fn add_link(&mut self, at: &str, to: &str) {
+        self.add(at, 0o777, Kind::Symlink(to.to_owned()));
+    }
+
+    /// Gives what is at a path other permissions.
+    pub fn set_mode(&mut self, at: &str, mode: u32) {
+        if let Some(entry) = self.0.get_mut(at.trim_matches('/')) {
+            entry.0 = mode;
+        }
+    }
+
     /// Adds what is in a directory; sockets, pipes and devices are left out.
     pub fn add_tree(&mut self, directory: &Path, at: &str) -> Result<(), LayerError> {
         for item in fs::read_dir(directory).map_err(LayerError::read(directory))? {

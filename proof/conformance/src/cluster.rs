@@ -1,209 +1,117 @@
-//! The cluster under examination: `kyanite up`, upstream's controller manager for the controllers that
-//! Kyanite has not, and two stand-in nodes. All of it lives in a temporary directory and ends with us.
+//! The cluster under examination: `kyanite up` with two nodes, as anybody starts it, and the suite's images on them.
+//! All of it lives in a temporary directory and ends with us.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use client_runtime::Connection;
-use kube::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::nodes;
+/// For the scoreboard: what was examined.
+pub(crate) const ABOUT: &str = "The cluster is `kyanite up --nodes 2`: our API server, controllers, scheduler, kubelets, pod \
+     network, service proxy and DNS, on two machines of namespaces with containerd. The suite's images are made on the spot.";
 
-const START_LIMIT: Duration = Duration::from_secs(120);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(100);
-
-/// A running cluster.
+/// A running cluster; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Cluster {
+    kyanite: PathBuf,
     dir: TempDir,
-    // In the order of their start.
-    children: Vec<(&'static str, Child)>,
-    renewal: JoinHandle<()>,
 }
 
 impl Cluster {
-    /// Starts one; `kyanite` is the program, `upstream` the directory of upstream's.
-    pub(crate) async fn start(kyanite: &Path, upstream: &Path) -> Result<Cluster> {
-        let dir = TempDir::with_prefix("kyanite-conformance-")?;
-        let started = start(kyanite, upstream, dir.path()).await;
-        let (children, client) = started.with_context(|| last_words(dir.path()))?;
-        Ok(Cluster {
-            dir,
-            children,
-            renewal: tokio::spawn(nodes::renew(client)),
-        })
+    /// Starts one with the program `kyanite`, and loads an archive of images into its nodes.
+    pub(crate) fn start(kyanite: &Path, images: &Path) -> Result<Cluster> {
+        let cluster = Cluster {
+            kyanite: kyanite.to_owned(),
+            dir: TempDir::with_prefix("kyanite-conformance-")?,
+        };
+        cluster.up().with_context(|| cluster.last_words())?;
+        let mut load = cluster.command(&["image", "load"]);
+        said(load.arg(images))?;
+        Ok(cluster)
+    }
+
+    fn up(&self) -> Result<()> {
+        let mut command = self.command(&["up", "--nodes=2", "--port=0", "--cloud=false"]);
+        // One spec waits for a compaction.
+        command.args(["--etcd-compaction-interval", "60s"]);
+        // The user's own kubeconfig is not ours to touch here.
+        let users = self.dir.path().join("users-kubeconfig");
+        command.arg("--kubeconfig").arg(users);
+        said(&mut command).map(drop)
     }
 
     /// How to reach it as its administrator.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        kubeconfig(self.dir.path())
+        self.data().join("kubeconfig")
     }
 
-    /// Which process has ended although it should not have, and what it said last.
-    pub(crate) fn ended(&mut self) -> Result<Option<String>> {
-        for (name, child) in &mut self.children {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(format!(
-                    "{name} ended with {status}; {}",
-                    last_words(self.dir.path())
-                )));
-            }
+    /// Why it has ended although it should not have.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let told = said(&mut self.command(&["status", "--output=json"]));
+        let state = told.and_then(|text| Ok(serde_json::from_str::<Value>(&text)?));
+        match state {
+            Ok(state) if state["running"] == true => None,
+            Ok(_) => Some(format!("kyanite has ended; {}", self.last_words())),
+            Err(error) => Some(format!("{error:#}; {}", self.last_words())),
         }
-        Ok(None)
     }
 
-    /// Ends it. Its logs go to `logs`, everything else is removed.
-    pub(crate) async fn stop(mut self, logs: &Path) -> Result<()> {
-        self.renewal.abort();
-        for (_, child) in self.children.iter_mut().rev() {
-            end(child).await?;
-        }
-        for (name, _) in &self.children {
-            let file = format!("{name}.log");
-            fs::copy(self.dir.path().join(&file), logs.join(&file))?;
-        }
-        Ok(self.dir.close()?)
+    /// Ends it. Its log goes to `logs`, everything else is removed.
+    pub(crate) fn stop(self, logs: &Path) -> Result<()> {
+        fs::copy(self.log(), logs.join("kyanite.log"))?;
+        self.down()
     }
-}
 
-async fn start(
-    kyanite: &Path,
-    upstream: &Path,
-    dir: &Path,
-) -> Result<(Vec<(&'static str, Child)>, Client)> {
-    let mut server = spawn(ours(kyanite, dir), dir, "kyanite")?;
-    let client = ready(&mut server, &kubeconfig(dir)).await?;
-    let manager = spawn(
-        controller_manager(upstream, dir),
-        dir,
-        "kube-controller-manager",
-    )?;
-    nodes::make(&client).await?;
-    let children = vec![("kyanite", server), ("kube-controller-manager", manager)];
-    Ok((children, client))
-}
-
-fn kubeconfig(dir: &Path) -> PathBuf {
-    dir.join("data/kubeconfig")
-}
-
-fn ours(kyanite: &Path, dir: &Path) -> Command {
-    let mut command = Command::new(kyanite);
-    command.args([
-        "up",
-        "--foreground",
-        "--port",
-        "0",
-        "--nodes=0",
-        "--scheduler=false",
-        "--data-dir",
-    ]);
-    command.arg(dir.join("data"));
-    // The user's own kubeconfig is not ours to touch here.
-    command
-        .arg("--kubeconfig")
-        .arg(dir.join("users-kubeconfig"));
-    // One spec waits for a compaction.
-    command.args(["--etcd-compaction-interval", "60s"]);
-    command
-}
-
-fn controller_manager(upstream: &Path, dir: &Path) -> Command {
-    let kubeconfig = dir.join("data/controller-manager.conf");
-    let mut command = Command::new(upstream.join("kube-controller-manager"));
-    command.arg("--kubeconfig").arg(kubeconfig);
-    command.arg(format!("--controllers={}", theirs()));
-    // Our manager holds the Lease; the two share the work by name instead.
-    command.args(["--leader-elect=false", "--use-service-account-credentials"]);
-    command.args(["--secure-port=0", "--profiling=false"]);
-    // It makes this directory, by default outside of ours.
-    command
-        .arg("--flex-volume-plugin-dir")
-        .arg(dir.join("volume-plugins"));
-    command
-}
-
-/// Upstream's controllers without those that Kyanite has.
-fn theirs() -> String {
-    let ours = controllers::names().filter(|name| !controllers::OWN.contains(name));
-    let ours = ours.map(|name| format!(",-{name}"));
-    std::iter::once("*".to_owned()).chain(ours).collect()
-}
-
-/// For the scoreboard: who helped.
-pub(crate) fn helpers() -> String {
-    let ours: Vec<&str> = controllers::names().collect();
-    format!(
-        "Two Node objects with renewed Leases stand in for nodes, and upstream's kube-controller-manager runs the \
-         controllers that Kyanite has not; Kyanite's own are {}.",
-        ours.join(", ")
-    )
-}
-
-fn spawn(mut command: Command, dir: &Path, name: &str) -> Result<Child> {
-    let log = File::create(dir.join(format!("{name}.log")))?;
-    command
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
-    // Not in our process group: an interrupt is for us, we end the rest in order.
-    command.process_group(0).kill_on_drop(true);
-    let program = command.as_std().get_program().to_owned();
-    command
-        .spawn()
-        .with_context(|| format!("cannot run {}", program.display()))
-}
-
-async fn ready(server: &mut Child, kubeconfig: &Path) -> Result<Client> {
-    let deadline = Instant::now() + START_LIMIT;
-    loop {
-        match connect(kubeconfig).await {
-            Ok(client) => return Ok(client),
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => {}
+    fn down(&self) -> Result<()> {
+        match self.data().exists() {
+            true => said(&mut self.command(&["down", "--purge"])).map(drop),
+            false => Ok(()),
         }
-        if let Some(status) = server.try_wait()? {
-            bail!("kyanite ended while starting: {status}");
-        }
-        sleep(POLL).await;
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.data().join("log")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.kyanite);
+        command.args(words).env("KYANITE_DATA_DIR", self.data());
+        command.env_remove("KYANITE_NODES");
+        command
+    }
+
+    fn last_words(&self) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let mut lines: Vec<&str> = text.lines().rev().take(5).collect();
+        lines.reverse();
+        format!("the last lines of its log:\n{}", lines.join("\n"))
     }
 }
 
-async fn connect(kubeconfig: &Path) -> Result<Client> {
-    let connection = Connection::Kubeconfig(kubeconfig.to_owned());
-    let client = client_runtime::client(&connection, "kyanite-conformance").await?;
-    let question = http::Request::get("/readyz").body(Vec::new())?;
-    client.request_text(question).await?;
-    Ok(client)
-}
-
-async fn end(child: &mut Child) -> Result<()> {
-    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    let Some(pid) = pid else { return Ok(()) };
-    kill_process(pid, Signal::TERM)?;
-    if timeout(STOP_LIMIT, child.wait()).await.is_err() {
-        child.kill().await?;
-    }
-    Ok(())
-}
-
-fn last_words(dir: &Path) -> String {
-    let mut said = String::from("the last lines of the logs:");
-    for name in ["kyanite", "kube-controller-manager"] {
-        let text = fs::read_to_string(dir.join(format!("{name}.log"))).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().rev().take(5).collect();
-        for line in lines.iter().rev() {
-            said.push_str(&format!("\n  {name}: {line}"));
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(error) = self.down() {
+            crate::say(&format!("the cluster could not be ended: {error:#}"));
         }
     }
-    said
+}
+
+// What a command answers; an error has what it complained of.
+fn said(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    if !output.status.success() {
+        let words: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        bail!("`kyanite {}`: {}", words.join(" "), complaint.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

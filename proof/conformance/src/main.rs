@@ -1,8 +1,8 @@
 //! `kyanite-conformance`: upstream's conformance suite against a cluster of ours, and the scoreboard.
 
 mod cluster;
+mod images;
 mod ledger;
-mod nodes;
 mod plan;
 mod report;
 mod scoreboard;
@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use crate::cluster::Cluster;
+use crate::images::Sources;
 use crate::ledger::Ledger;
 use crate::plan::Wanted;
 use crate::specs::{Catalogue, Spec};
@@ -34,12 +35,24 @@ struct Cli {
     /// The `kyanite` program to examine
     #[arg(long, value_name = "FILE")]
     kyanite: PathBuf,
-    /// Directory of upstream's ginkgo, e2e.test, kubectl and kube-controller-manager
+    /// Directory of upstream's ginkgo, e2e.test, kubectl, agnhost and sample-apiserver
     #[arg(long, env = "UPSTREAM_BIN", value_name = "DIR")]
     upstream_bin: PathBuf,
     /// The kubectl the suite calls [default: the one beside e2e.test]
     #[arg(long, value_name = "FILE")]
     kubectl: Option<PathBuf>,
+    /// Directory of containerd and busybox
+    #[arg(long, env = "CONTAINERD_BIN", value_name = "DIR")]
+    containerd_bin: PathBuf,
+    /// The etcd that an image has
+    #[arg(long, env = "ETCD_BIN", value_name = "FILE")]
+    etcd: Option<PathBuf>,
+    /// Examine the cluster of this kubeconfig, which has the suite's images, instead of starting one
+    #[arg(long, value_name = "FILE")]
+    cluster: Option<PathBuf>,
+    /// Only make the suite's images and write them to a file, for `kyanite image load`
+    #[arg(long, value_name = "FILE")]
+    images: Option<PathBuf>,
     /// Where results, logs and the last report are kept
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -53,14 +66,14 @@ struct Cli {
     #[arg(long, value_name = "FILE")]
     accept: Option<PathBuf>,
     /// Classes to run
-    #[arg(long = "class", value_delimiter = ',', default_values_t = [1, 2], value_name = "1-4")]
+    #[arg(long = "class", value_delimiter = ',', default_values_t = [1, 2, 3, 4], value_name = "1-4")]
     classes: Vec<u8>,
     /// Only the specs that are expected to pass
     #[arg(long)]
     expected: bool,
-    /// Also those that need what Kyanite lacks
+    /// Leave it at one attempt, where one that failed would be run again alone
     #[arg(long)]
-    lacking: bool,
+    once: bool,
     /// Also those that passed before
     #[arg(long)]
     all: bool,
@@ -93,6 +106,10 @@ async fn main() -> Result<ExitCode> {
             .canonicalize()
             .with_context(|| format!("{} is not there", path.display()))?;
     }
+    if let Some(file) = &cli.images {
+        make_images(&sources(&cli)?, file)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let catalogue = Catalogue::built_in();
     let mut ledger = Ledger::open(cli.dir.join("results.jsonl"), &cli.kyanite)?;
     let ran = match cli.dry {
@@ -110,7 +127,6 @@ async fn run(cli: &Cli, catalogue: &Catalogue, ledger: &mut Ledger) -> Result<BT
     let wanted = Wanted {
         classes: cli.classes.clone(),
         expected_only: cli.expected,
-        lacking: cli.lacking,
         names: cli.names.clone(),
         limit: cli.limit.map(Duration::from_secs),
     };
@@ -127,23 +143,79 @@ async fn run(cli: &Cli, catalogue: &Catalogue, ledger: &mut Ledger) -> Result<BT
     if chosen.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let mut cluster = tokio::select! {
-        started = Cluster::start(&cli.kyanite, &cli.upstream_bin) => started?,
-        // What has been started ends as the attempt is dropped.
-        () = suite::told_to_stop() => bail!("interrupted"),
+    let place = match &cli.cluster {
+        Some(kubeconfig) => Place::Given(kubeconfig.canonicalize()?),
+        None => tokio::select! {
+            started = start(cli) => Place::Own(started?),
+            // What has been started ends with the attempt, which is waited for.
+            () = suite::told_to_stop() => bail!("interrupted"),
+        },
     };
-    let mut outcome = slices(cli, &suite, &mut cluster, &chosen, ledger).await;
-    if let Ok(ran) = &outcome {
+    let mut outcome = slices(cli, &suite, &place, &chosen, ledger).await;
+    if let (Ok(ran), false) = (&outcome, cli.once) {
         let failed = failed(&chosen, ran, ledger);
         if !failed.is_empty() {
             say(&format!("{} failed: once more, one by one", failed.len()));
             suite.workers = 1;
-            let again = slices(cli, &suite, &mut cluster, &failed, ledger).await;
+            let again = slices(cli, &suite, &place, &failed, ledger).await;
             outcome = again.and(outcome);
         }
     }
-    cluster.stop(&cli.dir).await?;
+    if let Place::Own(cluster) = place {
+        cluster.stop(&cli.dir)?;
+    }
     outcome
+}
+
+/// What is examined.
+enum Place {
+    Own(Cluster),
+    Given(PathBuf),
+}
+
+impl Place {
+    fn kubeconfig(&self) -> PathBuf {
+        match self {
+            Place::Own(cluster) => cluster.kubeconfig(),
+            Place::Given(file) => file.clone(),
+        }
+    }
+
+    fn ended(&self) -> Option<String> {
+        match self {
+            Place::Own(cluster) => cluster.ended(),
+            Place::Given(_) => None,
+        }
+    }
+}
+
+async fn start(cli: &Cli) -> Result<Cluster> {
+    let sources = sources(cli)?;
+    let (kyanite, images) = (cli.kyanite.clone(), cli.dir.join("images.tar"));
+    let start = move || {
+        make_images(&sources, &images)?;
+        say("starting a cluster of two nodes");
+        Cluster::start(&kyanite, &images)
+    };
+    tokio::task::spawn_blocking(start).await?
+}
+
+fn sources(cli: &Cli) -> Result<Sources> {
+    let own = std::env::current_exe()?;
+    Ok(Sources {
+        upstream: cli.upstream_bin.clone(),
+        containerd: cli.containerd_bin.clone(),
+        own: own.parent().unwrap_or(Path::new("/")).to_owned(),
+        etcd: cli.etcd.clone(),
+    })
+}
+
+fn make_images(sources: &Sources, file: &Path) -> Result<()> {
+    say("making the suite's images");
+    for missing in sources.write(file)? {
+        say(&format!("  cannot be made here: {missing}"));
+    }
+    Ok(())
 }
 
 // The suite's specs have time limits of their own, and several of them share the cores: the last word about one
@@ -157,7 +229,7 @@ fn failed<'a>(chosen: &[&'a Spec], ran: &BTreeSet<String>, ledger: &Ledger) -> V
 async fn slices(
     cli: &Cli,
     suite: &Suite,
-    cluster: &mut Cluster,
+    place: &Place,
     chosen: &[&Spec],
     ledger: &mut Ledger,
 ) -> Result<BTreeSet<String>> {
@@ -172,7 +244,7 @@ async fn slices(
             slice.len(),
             cli.dir.join("suite.log").display()
         ));
-        let ended = suite.run(slice, &cluster.kubeconfig(), limit).await?;
+        let ended = suite.run(slice, &place.kubeconfig(), limit).await?;
         tell(&ended.report);
         ran.extend(
             ended
@@ -183,7 +255,7 @@ async fn slices(
         );
         let nothing_ran = ended.report.outcomes.is_empty();
         ledger.add(ended.report.outcomes)?;
-        if let Some(why) = cluster.ended()? {
+        if let Some(why) = place.ended() {
             bail!("{why}");
         }
         if ended.interrupted {
@@ -228,7 +300,7 @@ fn tell(report: &report::Report) {
 
 fn publish(cli: &Cli, catalogue: &Catalogue, ledger: &Ledger) -> Result<()> {
     if let Some(page) = &cli.page {
-        let about = format!("{} {}", cluster::helpers(), cli.note);
+        let about = format!("{} {}", cluster::ABOUT, cli.note);
         let text = scoreboard::page(catalogue, &ledger.outcomes, &about);
         fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
         say(&format!("scoreboard: {}", page.display()));
@@ -274,6 +346,6 @@ fn verdict(catalogue: &Catalogue, ledger: &Ledger, ran: &BTreeSet<String>) -> Re
     })
 }
 
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "conformance: {line}");
 }

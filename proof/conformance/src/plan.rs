@@ -1,6 +1,6 @@
 //! Which specs are run, in which order, and how the suite's runner is told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::specs::{Catalogue, Spec};
@@ -11,8 +11,6 @@ pub(crate) struct Wanted {
     pub(crate) classes: Vec<u8>,
     /// Only those that must pass.
     pub(crate) expected_only: bool,
-    /// Also those that lack something: they wait in vain, some without end.
-    pub(crate) lacking: bool,
     /// Only those whose name contains one of these; empty means all.
     pub(crate) names: Vec<String>,
     /// How long the run may take, going by upstream's times.
@@ -24,9 +22,8 @@ const UNKNOWN_SECONDS: f64 = 30.0;
 /// What the suite spends around each spec: its namespace, its accounts, its clean-up.
 const AROUND_A_SPEC: f64 = 2.0;
 
-/// The specs to run: what is wanted, without what is `done`, as much as fits; the quickest first, and last
-/// those that lack something and wait in vain for it, so that a run that is cut short has seen as many as
-/// it could.
+/// The specs to run: what is wanted, without what is `done`; the quickest first, so that a run that is cut short has
+/// seen as many as it could. With a limit it is a sample: the quickest of every SIG and class, then the next of each.
 pub(crate) fn choose<'a>(
     catalogue: &'a Catalogue,
     wanted: &Wanted,
@@ -38,18 +35,29 @@ pub(crate) fn choose<'a>(
         .iter()
         .filter(|spec| is_wanted(catalogue, wanted, spec) && !done.contains(spec.name))
         .collect();
-    let hopeless = |spec: &Spec| catalogue.lacks(spec.name).is_some();
-    chosen.sort_by(|a, b| (hopeless(a).cmp(&hopeless(b))).then(cost(a).total_cmp(&cost(b))));
+    chosen.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
     match wanted.limit {
-        Some(limit) => as_many_as_fit(chosen, limit, workers),
+        Some(limit) => as_many_as_fit(in_turns(chosen), limit, workers),
         None => chosen,
     }
+}
+
+// One of every SIG and class, then the next of each; the order within them stays.
+fn in_turns(chosen: Vec<&Spec>) -> Vec<&Spec> {
+    let mut seen = BTreeMap::new();
+    let mut ranked: Vec<(usize, &Spec)> = Vec::new();
+    for spec in chosen {
+        let rank: &mut usize = seen.entry((spec.sig(), spec.class)).or_default();
+        ranked.push((*rank, spec));
+        *rank += 1;
+    }
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, spec)| spec).collect()
 }
 
 fn is_wanted(catalogue: &Catalogue, wanted: &Wanted, spec: &Spec) -> bool {
     let named = |part: &String| spec.name.contains(part.as_str());
     wanted.classes.contains(&spec.class)
-        && (wanted.lacking || catalogue.lacks(spec.name).is_none())
         && (!wanted.expected_only || catalogue.expected.contains(spec.name))
         && (wanted.names.is_empty() || wanted.names.iter().any(named))
 }
@@ -91,7 +99,6 @@ mod tests {
         Wanted {
             classes: vec![1],
             expected_only: false,
-            lacking: true,
             names: Vec::new(),
             limit: None,
         }
@@ -102,17 +109,9 @@ mod tests {
         let catalogue = Catalogue::built_in();
         let all = choose(&catalogue, &class_one(), &BTreeSet::new(), 3);
         assert_eq!(all.len(), 110);
-        let lacking = |spec: &&Spec| catalogue.lacks(spec.name).is_some();
-        let (first, last) = all.split_at(all.iter().take_while(|s| !lacking(s)).count());
-        assert!(last.iter().all(lacking));
-        assert!(first.windows(2).all(|pair| cost(pair[0]) <= cost(pair[1])));
+        assert!(all.windows(2).all(|pair| cost(pair[0]) <= cost(pair[1])));
         let done = BTreeSet::from([all[0].name.to_owned()]);
         assert_eq!(choose(&catalogue, &class_one(), &done, 3), all[1..]);
-        let wanted = Wanted {
-            lacking: false,
-            ..class_one()
-        };
-        assert_eq!(choose(&catalogue, &wanted, &BTreeSet::new(), 3), first);
     }
 
     #[test]
@@ -129,6 +128,23 @@ mod tests {
         assert_eq!(with(600, 1), 110);
         assert_eq!(with(0, 1), 0);
         assert!(with(30, 1) < with(30, 3));
+    }
+
+    #[test]
+    fn a_sample_has_something_of_every_sig_and_class() {
+        let catalogue = Catalogue::built_in();
+        let wanted = Wanted {
+            classes: vec![1, 2, 3, 4],
+            limit: Some(Duration::from_secs(600)),
+            ..class_one()
+        };
+        let of = |specs: &[&Spec]| -> BTreeSet<_> {
+            specs.iter().map(|spec| (spec.sig(), spec.class)).collect()
+        };
+        let sample = choose(&catalogue, &wanted, &BTreeSet::new(), 3);
+        let all: Vec<&Spec> = catalogue.specs.iter().collect();
+        assert_eq!(of(&sample), of(&all));
+        assert!(sample.len() < all.len());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The scoreboard: by SIG and class, every failure with what is missing, every time beside upstream's.
+//! The scoreboard: by SIG and class, every failure with its first line, every time beside upstream's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,21 +6,16 @@ use std::fmt::Write as _;
 use crate::report::Outcome;
 use crate::specs::{Catalogue, SUITE, Spec};
 
-/// Specs of this class and below can run without a node agent.
-pub(crate) const RUNNABLE_CLASS: u8 = 2;
-
 /// How many of a group are where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     passed: usize,
     failed: usize,
     not_run: usize,
-    not_runnable: usize,
 }
 
 impl Tally {
     fn of<'a>(
-        catalogue: &Catalogue,
         specs: impl Iterator<Item = &'a Spec>,
         outcomes: &BTreeMap<String, Outcome>,
     ) -> Tally {
@@ -29,9 +24,6 @@ impl Tally {
             let place = match outcomes.get(spec.name) {
                 Some(outcome) if outcome.passed => &mut tally.passed,
                 Some(_) => &mut tally.failed,
-                None if spec.class > RUNNABLE_CLASS || catalogue.lacks(spec.name).is_some() => {
-                    &mut tally.not_runnable
-                }
                 None => &mut tally.not_run,
             };
             *place += 1;
@@ -39,15 +31,9 @@ impl Tally {
         tally
     }
 
-    fn cells(self) -> [usize; 5] {
-        let all = self.passed + self.failed + self.not_run + self.not_runnable;
-        [
-            self.passed,
-            self.failed,
-            self.not_run,
-            self.not_runnable,
-            all,
-        ]
+    fn cells(self) -> [usize; 4] {
+        let all = self.passed + self.failed + self.not_run;
+        [self.passed, self.failed, self.not_run, all]
     }
 }
 
@@ -58,7 +44,7 @@ pub(crate) fn page(
     about: &str,
 ) -> String {
     let mut page = String::from("# Conformance\n\n");
-    let tally = Tally::of(catalogue, catalogue.specs.iter(), outcomes);
+    let tally = Tally::of(catalogue.specs.iter(), outcomes);
     put(
         &mut page,
         format_args!(
@@ -69,13 +55,13 @@ pub(crate) fn page(
     put(
         &mut page,
         format_args!(
-            "**{} passed**, {} failed, {} not run, {} not yet runnable (they need a node agent, custom resources or admission policies).",
-            tally.passed, tally.failed, tally.not_run, tally.not_runnable
+            "**{} passed**, {} failed, {} not run.",
+            tally.passed, tally.failed, tally.not_run
         ),
     );
     put(&mut page, format_args!("{}", about.trim_end()));
     page.push_str(&groups(catalogue, outcomes));
-    page.push_str(&failures(catalogue, outcomes));
+    page.push_str(&failures(outcomes));
     page.push_str(&times(catalogue, outcomes));
     page
 }
@@ -96,17 +82,17 @@ fn groups(catalogue: &Catalogue, outcomes: &BTreeMap<String, Outcome>) -> String
     let mut rows = Vec::new();
     for (class, title) in CLASSES {
         let specs = catalogue.specs.iter().filter(|spec| spec.class == class);
-        rows.push((title, Tally::of(catalogue, specs, outcomes)));
+        rows.push((title, Tally::of(specs, outcomes)));
     }
     let mut sigs: Vec<&str> = catalogue.specs.iter().map(Spec::sig).collect();
     sigs.sort_unstable();
     sigs.dedup();
     for sig in sigs {
         let specs = catalogue.specs.iter().filter(|spec| spec.sig() == sig);
-        rows.push((sig, Tally::of(catalogue, specs, outcomes)));
+        rows.push((sig, Tally::of(specs, outcomes)));
     }
     let mut table = String::from(
-        "| | passed | failed | not run | not yet runnable | all |\n|---|---:|---:|---:|---:|---:|\n",
+        "| | passed | failed | not run | all |\n|---|---:|---:|---:|---:|\n",
     );
     for (title, tally) in rows {
         let cells = tally.cells().map(|count| count.to_string()).join(" | ");
@@ -116,31 +102,16 @@ fn groups(catalogue: &Catalogue, outcomes: &BTreeMap<String, Outcome>) -> String
     table
 }
 
-fn failures(catalogue: &Catalogue, outcomes: &BTreeMap<String, Outcome>) -> String {
-    let mut rows: Vec<(&str, &Outcome)> = outcomes
-        .values()
-        .filter(|outcome| !outcome.passed)
-        .map(|outcome| {
-            (
-                catalogue.lacks(&outcome.spec).unwrap_or("a defect"),
-                outcome,
-            )
-        })
-        .collect();
-    if rows.is_empty() {
+fn failures(outcomes: &BTreeMap<String, Outcome>) -> String {
+    let mut failed = outcomes.values().filter(|o| !o.passed).peekable();
+    if failed.peek().is_none() {
         return String::new();
     }
-    rows.sort_by_key(|(lacks, outcome)| (*lacks, outcome.spec.clone()));
-    let mut table = String::from(
-        "## Failed\n\n| spec | what is missing | first line of the failure |\n|---|---|---|\n",
-    );
-    for (lacks, outcome) in rows {
-        let _ = writeln!(
-            table,
-            "| {} | {lacks} | {} |",
-            cell(&outcome.spec),
-            cell(&outcome.failure)
-        );
+    let mut table =
+        String::from("## Failed\n\n| spec | first line of the failure |\n|---|---|\n");
+    for outcome in failed {
+        let (spec, failure) = (cell(&outcome.spec), cell(&outcome.failure));
+        let _ = writeln!(table, "| {spec} | {failure} |");
     }
     table.push('\n');
     table
@@ -215,18 +186,18 @@ mod tests {
     #[test]
     fn every_spec_is_counted_once() {
         let catalogue = Catalogue::built_in();
-        let tally = Tally::of(&catalogue, catalogue.specs.iter(), &outcomes());
-        assert_eq!(tally.cells(), [1, 1, 91, 353, 446]);
+        let tally = Tally::of(catalogue.specs.iter(), &outcomes());
+        assert_eq!(tally.cells(), [1, 1, 444, 446]);
     }
 
     #[test]
     fn the_page_tells_failures_and_times() {
         let page = page(&Catalogue::built_in(), &outcomes(), "With help.");
-        assert!(page.contains("**1 passed**, 1 failed, 91 not run, 353 not yet runnable"));
-        assert!(page.contains("| class 1: the API alone | 1 | 1 | 83 | 25 | 110 |"));
-        assert!(page.contains(
-            r"| \[sig-node\] Secrets should patch a secret | a defect | no \<such\> thing |"
-        ));
+        assert!(page.contains("**1 passed**, 1 failed, 444 not run."));
+        assert!(page.contains("| class 1: the API alone | 1 | 1 | 108 | 110 |"));
+        assert!(
+            page.contains(r"| \[sig-node\] Secrets should patch a secret | no \<such\> thing |")
+        );
         assert!(page.contains(r"| \[sig-node\] Lease lease API should be available | 0.2 | 0.1 |"));
     }
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 pub(crate) const SUITE: &str = "1.36";
 const SPECS: &str = include_str!("../data/specs.tbl");
 const EXPECTED: &str = include_str!("../data/expected.txt");
-const MISSING: &str = include_str!("../data/missing.tbl");
 
 /// One spec of the suite.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,20 +31,12 @@ impl Spec {
     }
 }
 
-/// A capability that Kyanite lacks, and which specs need it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Missing {
-    capability: &'static str,
-    part_of_name: &'static str,
-}
-
 /// The tables that are built in.
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     pub(crate) specs: Vec<Spec>,
     /// Names of those that must pass.
     pub(crate) expected: BTreeSet<&'static str>,
-    missing: Vec<Missing>,
 }
 
 impl Catalogue {
@@ -54,18 +45,7 @@ impl Catalogue {
         Catalogue {
             specs: lines(SPECS).map(spec).collect(),
             expected: lines(EXPECTED).collect(),
-            missing: lines(MISSING).map(missing).collect(),
         }
-    }
-
-    /// What Kyanite lacks that this spec needs, if that is known. The table goes by parts of names: it may
-    /// also name specs that pass without.
-    pub(crate) fn lacks(&self, name: &str) -> Option<&'static str> {
-        if self.expected.contains(name) {
-            return None;
-        }
-        let row = self.missing.iter().find(|m| name.contains(m.part_of_name));
-        row.map(|m| m.capability)
     }
 
     /// The spec of this name.
@@ -89,16 +69,6 @@ fn spec(line: &'static str) -> Spec {
         class: class.parse().expect("a class is a digit"),
         needs,
         upstream_seconds: seconds.parse().ok(),
-    }
-}
-
-fn missing(line: &'static str) -> Missing {
-    let (capability, part) = line
-        .split_once(": ")
-        .expect("a row is `capability: part of the name`");
-    Missing {
-        capability,
-        part_of_name: part.trim(),
     }
 }
 
@@ -132,22 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn every_expected_spec_exists_and_lacks_nothing() {
+    fn every_expected_spec_exists() {
         let catalogue = Catalogue::built_in();
         for name in &catalogue.expected {
             assert!(catalogue.find(name).is_some(), "no spec `{name}`");
-            assert_eq!(catalogue.lacks(name), None, "{name}");
-        }
-        let lacking = "[sig-api-machinery] FieldValidation should create/apply a valid CR for CRD with validation schema";
-        assert_eq!(catalogue.lacks(lacking), Some("custom resources"));
-    }
-
-    #[test]
-    fn every_missing_capability_is_needed_by_a_spec() {
-        let catalogue = Catalogue::built_in();
-        for row in &catalogue.missing {
-            let needed = |spec: &Spec| spec.name.contains(row.part_of_name);
-            assert!(catalogue.specs.iter().any(needed), "{row:?}");
         }
     }
 }

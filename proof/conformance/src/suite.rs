@@ -41,7 +41,7 @@ impl Suite {
         dir: &Path,
         workers: usize,
     ) -> Result<Suite> {
-        for program in ["e2e.test", "ginkgo", "kube-controller-manager"] {
+        for program in ["e2e.test", "ginkgo", "agnhost"] {
             if !programs.join(program).is_file() {
                 bail!("upstream's {program} is not built here (make upstream)");
             }
@@ -101,9 +101,8 @@ impl Suite {
         command.arg(self.programs.join("e2e.test")).arg("--");
         command.arg("--kubeconfig").arg(kubeconfig);
         command.arg("--kubectl-path").arg(&self.kubectl);
-        // No cloud; nodes that are not ready and absent system pods are none of these specs' business.
-        command.args(["--provider=skeleton", "--allowed-not-ready-nodes=-1"]);
-        command.args(["--minStartupPods=-1", "--disable-log-dump"]);
+        // No cloud that the suite would know.
+        command.args(["--provider=skeleton", "--disable-log-dump"]);
         command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
