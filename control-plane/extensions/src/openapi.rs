@@ -6,6 +6,8 @@
 
 mod operations;
 
+use std::sync::LazyLock;
+
 use kinds::resources::{GroupVersion, Resource};
 use serde_json::{Map, Value, json};
 
@@ -89,9 +91,23 @@ fn published(resource: &Resource, dialect: Dialect) -> Value {
 
 fn own_fields(schema: &mut Value, dialect: Dialect) {
     let properties = &mut schema["properties"];
-    properties["apiVersion"] = text("The version of this object's form, such as example.com/v1.");
-    properties["kind"] = text("What the object is.");
+    properties["apiVersion"] = text(described("apiVersion"));
+    properties["kind"] = text(described("kind"));
     properties["metadata"] = dialect.reference(&format!("{META}ObjectMeta"));
+    properties["metadata"]["description"] = described("metadata").into();
+}
+
+// What every object has is described as in those of the program: clients look for it there (`kubectl explain`).
+fn described(field: &str) -> &'static str {
+    static PROPERTIES: LazyLock<Value> = LazyLock::new(|| {
+        let document = ::openapi::document("apis/apps/v1").map(::openapi::Document::json);
+        let mut document: Value = document
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        document["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"]["properties"].take()
+    });
+    let description = &PROPERTIES[field]["description"];
+    description.as_str().unwrap_or_default()
 }
 
 fn embedded(schema: &mut Value, dialect: Dialect) {
@@ -172,6 +188,18 @@ mod tests {
             version: "v1",
         };
         assert_eq!(name(gv, "CronTab"), "com.example.stable.v1.CronTab");
+    }
+
+    #[test]
+    fn what_every_object_has_is_described() {
+        for dialect in [Dialect::V2, Dialect::V3] {
+            let mut schema = json!({"type": "object"});
+            own_fields(&mut schema, dialect);
+            for field in ["apiVersion", "kind", "metadata"] {
+                let description = schema["properties"][field]["description"].as_str();
+                assert!(description.is_some_and(|text| !text.is_empty()), "{field}");
+            }
+        }
     }
 
     #[test]

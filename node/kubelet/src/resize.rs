@@ -327,7 +327,8 @@ pub fn in_effect(
         let own = accepted(requests, "cpu");
         let means = |q: &Quantity| resources::shares(resources::milli(q));
         let cpu = match reported.map(|r| r.cpu_shares).filter(|n| *n > 0) {
-            Some(shares) if own.as_ref().map(means) != Some(shares) => {
+            // Who asks for nothing has the least weight there is, and nothing is told of it.
+            Some(shares) if own.as_ref().map_or(resources::shares(0), means) != shares => {
                 // Rounded up, as shares were rounded down.
                 Some(Quantity(format!("{}m", (shares * 1000 + 1023) / 1024)))
             }

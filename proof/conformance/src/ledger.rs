@@ -30,8 +30,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of the program `kyanite`; a missing file is an empty ledger.
-    pub(crate) fn open(file: PathBuf, kyanite: &Path) -> Result<Ledger> {
+    /// Opens the ledger of the program `kyanite`, or of all its builds; a missing file is an empty ledger.
+    pub(crate) fn open(file: PathBuf, kyanite: &Path, all_builds: bool) -> Result<Ledger> {
         let build = fingerprint(kyanite)?;
         let text = match fs::read_to_string(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -39,7 +39,7 @@ impl Ledger {
                 read.with_context(|| format!("cannot read the results in {}", file.display()))?
             }
         };
-        let outcomes = last_outcomes(&text, &build);
+        let outcomes = last_outcomes(&text, (!all_builds).then_some(build.as_str()));
         Ok(Ledger {
             file,
             build,
@@ -74,12 +74,12 @@ impl Ledger {
 }
 
 // A line that was cut off by a full disk or a kill is a result we do not have.
-fn last_outcomes(text: &str, build: &str) -> BTreeMap<String, Outcome> {
+fn last_outcomes(text: &str, build: Option<&str>) -> BTreeMap<String, Outcome> {
     let entries = text
         .lines()
         .filter_map(|line| serde_json::from_str::<Entry>(line).ok());
     entries
-        .filter(|entry| entry.build == build)
+        .filter(|entry| build.is_none_or(|build| entry.build == build))
         .map(|entry| (entry.outcome.spec.clone(), entry.outcome))
         .collect()
 }
@@ -111,16 +111,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (program, file) = (dir.path().join("kyanite"), dir.path().join("results.jsonl"));
         fs::write(&program, "one build").unwrap();
-        let mut ledger = Ledger::open(file.clone(), &program).unwrap();
+        let mut ledger = Ledger::open(file.clone(), &program, false).unwrap();
         ledger
             .add(vec![outcome("a", false), outcome("b", true)])
             .unwrap();
         ledger.add(vec![outcome("a", true)]).unwrap();
-        let again = Ledger::open(file.clone(), &program).unwrap();
+        let again = Ledger::open(file.clone(), &program, false).unwrap();
         assert_eq!(again.outcomes, ledger.outcomes);
         assert_eq!(again.passed(), BTreeSet::from(["a".into(), "b".into()]));
         fs::write(&program, "another build").unwrap();
-        assert_eq!(Ledger::open(file, &program).unwrap().outcomes.len(), 0);
+        let of = |all_builds| Ledger::open(file.clone(), &program, all_builds).unwrap();
+        assert_eq!(of(false).outcomes.len(), 0);
+        assert_eq!(of(true).outcomes, ledger.outcomes);
     }
 
     #[test]
@@ -131,6 +133,6 @@ mod tests {
         };
         let line = serde_json::to_string(&entry).unwrap();
         let text = format!("{line}\n{}", &line[..line.len() / 2]);
-        assert_eq!(last_outcomes(&text, "x").len(), 1);
+        assert_eq!(last_outcomes(&text, Some("x")).len(), 1);
     }
 }

@@ -74,6 +74,9 @@ struct Cli {
     /// Leave it at one attempt, where one that failed would be run again alone
     #[arg(long)]
     once: bool,
+    /// Go by the last results of whichever build, for the scoreboard too: for work on what fails
+    #[arg(long)]
+    all_builds: bool,
     /// Also those that passed before
     #[arg(long)]
     all: bool,
@@ -111,7 +114,7 @@ async fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let catalogue = Catalogue::built_in();
-    let mut ledger = Ledger::open(cli.dir.join("results.jsonl"), &cli.kyanite)?;
+    let mut ledger = Ledger::open(cli.dir.join("results.jsonl"), &cli.kyanite, cli.all_builds)?;
     let ran = match cli.dry {
         true => BTreeSet::new(),
         false => run(&cli, &catalogue, &mut ledger).await?,

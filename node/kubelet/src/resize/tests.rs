@@ -181,6 +181,18 @@ fn a_status_tells_what_the_runtime_has_and_otherwise_what_it_accepted() {
 }
 
 #[test]
+fn a_container_that_asks_for_no_cpu_is_told_to_have_none() {
+    let allocated: ResourceRequirements =
+        serde_json::from_value(json!({"requests": {"memory": "35Mi"}})).expect("requirements");
+    let least = seen::Limits {
+        cpu_shares: 2,
+        ..seen::Limits::default()
+    };
+    let told = in_effect(&allocated, Some(&allocated), Some(&least));
+    assert_eq!(told, allocated);
+}
+
+#[test]
 fn events_carry_the_resources_as_upstream_writes_them() {
     let pod = pod(json!([{"name": "a", "resources": {"requests": {"cpu": "1"}}}]));
     assert_eq!(
