@@ -102,6 +102,10 @@ async fn answer(mut stream: UnixStream, door: &Door) -> std::io::Result<()> {
             Ok(pools) => told(ask_for(Wish::Pools(pools), door).await),
             Err(error) => json!({"error": format!("these are no pools: {error}")}),
         },
+        (Some("forget"), _) => match serde_json::from_value(question["machines"].clone()) {
+            Ok(names) => told(ask_for(Wish::Forget(names), door).await),
+            Err(error) => json!({"error": format!("these are no machines: {error}")}),
+        },
         (Some("backup"), Some(file)) => match door.store.backup(file).await {
             Ok(made) => json!({"revision": made.revision, "keys": made.keys, "bytes": made.bytes}),
             Err(error) => json!({"error": error.to_string()}),
@@ -121,7 +125,7 @@ async fn ask_for(wish: Wish, door: &Door) -> Result<Value> {
         return match wish {
             // There is nothing to bring back.
             Wish::Repair(_) => Ok(json!({"booted": [], "nodes": []})),
-            Wish::Pools(_) => {
+            Wish::Pools(_) | Wish::Forget(_) => {
                 let what = "this cluster has no machines of its own";
                 Err(Failure::new(Code::Unavailable, what))
             }

@@ -131,6 +131,9 @@ pub(crate) enum Command {
     Demo(doctor::Demo),
     /// Find what is wrong with nodes and pods, and say the next step
     Doctor(doctor::Doctor),
+    /// Say beforehand what would stop something that is to be done with a cluster
+    #[command(subcommand)]
+    Rehearse(doctor::RehearseCommand),
     /// List, enable and disable what a cluster runs by itself
     #[command(subcommand)]
     Addon(addon::AddonCommand),

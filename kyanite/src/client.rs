@@ -1,5 +1,7 @@
 //! The API as admin: for commands and for what a start adds to a cluster.
 
+use std::path::PathBuf;
+
 use client_runtime::Connection;
 use http::{Method, Request};
 use serde_json::Value;
@@ -9,6 +11,8 @@ use crate::exit::{Code, Failure, Result};
 
 /// The type of server-side apply; JSON is YAML too.
 const APPLY: &str = "application/apply-patch+yaml";
+
+const MERGE: &str = "application/merge-patch+json";
 
 /// A client with a data directory's kubeconfig.
 pub(crate) struct Client(kube::Client);
@@ -30,7 +34,12 @@ impl Client {
 
     /// The client of the admin, whether the server runs or not.
     pub(crate) async fn connect(dir: &DataDir) -> Result<Client> {
-        let connection = Connection::Kubeconfig(dir.kubeconfig());
+        Client::of_file(dir.kubeconfig()).await
+    }
+
+    /// The client that a kubeconfig describes.
+    pub(crate) async fn of_file(kubeconfig: PathBuf) -> Result<Client> {
+        let connection = Connection::Kubeconfig(kubeconfig);
         let client = client_runtime::client(&connection, "kyanite").await;
         let client = client.map_err(|e| Failure::new(Code::Failure, e.to_string()))?;
         Ok(Client(client))
@@ -58,6 +67,11 @@ impl Client {
     pub(crate) async fn apply(&self, path: &str, fields: &Value) -> Result<Value> {
         let path = format!("{path}?fieldManager=kyanite&force=true");
         self.send(Method::PATCH, &path, APPLY, Some(fields)).await
+    }
+
+    /// Changes fields of an object; null takes one away.
+    pub(crate) async fn merge(&self, path: &str, fields: &Value) -> Result<Value> {
+        self.send(Method::PATCH, path, MERGE, Some(fields)).await
     }
 
     /// Deletes an object.
@@ -99,7 +113,8 @@ fn failure(error: kube::Error) -> Failure {
     let code = match status.code {
         401 | 403 => Code::Permission,
         404 => Code::NotFound,
-        409 => Code::Conflict,
+        // An eviction that a budget does not allow is in the way of another.
+        409 | 429 => Code::Conflict,
         503 => Code::Unavailable,
         _ => Code::Failure,
     };

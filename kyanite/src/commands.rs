@@ -11,6 +11,7 @@ mod demo;
 mod dns;
 mod doctor;
 mod down;
+mod drain;
 mod fault;
 mod flex_node;
 mod image;
@@ -24,6 +25,7 @@ mod own_pages;
 mod policy;
 mod region;
 mod registry;
+mod rehearse;
 mod scheduler;
 mod serve;
 mod status;
@@ -56,6 +58,7 @@ pub(crate) fn run(cli: Cli, printer: &Printer) -> Result<ExitCode> {
         Command::Status(place) => status::run(&place, printer),
         Command::Demo(command) => runtime()?.block_on(demo::run(command, *printer)),
         Command::Doctor(command) => runtime()?.block_on(doctor::run(command, printer)),
+        Command::Rehearse(command) => runtime()?.block_on(rehearse::run(command, printer)),
         Command::Addon(command) => runtime()?.block_on(addon::run(command, printer)),
         Command::Apiserver(flags) => runtime()?.block_on(apiserver::run(*flags)),
         Command::ControllerManager(flags) => runtime()?.block_on(controller_manager::run(flags)),

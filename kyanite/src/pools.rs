@@ -50,6 +50,27 @@ pub(crate) struct Machine {
     /// Its number in the scale set; never used twice.
     pub(crate) number: u64,
     pub(crate) address: Ipv4Addr,
+    /// What it was made of, where that is known: the first ones of `up` stay, whatever they were made of.
+    #[serde(default)]
+    pub(crate) made: Option<Made>,
+}
+
+/// What a machine is made of. One that is to be made of something else is made anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// The version of Kubernetes, as its pool asks for it.
+    pub(crate) version: String,
+    /// The image, as AKS names images.
+    pub(crate) image: String,
+    /// How often the cluster's certificates were rotated when it was made.
+    pub(crate) rotation: u64,
+}
+
+impl Machine {
+    /// Whether it has to be made anew to be this one.
+    pub(crate) fn is_stale(&self, wanted: &Machine) -> bool {
+        self.made.is_some() && self.made != wanted.made
+    }
 }
 
 impl Pool {
@@ -97,7 +118,11 @@ impl Pools {
         let numbers = first.machines.iter().map(|machine| machine.number);
         let next = numbers.max().map_or(0, |number| number + 1);
         let added = (next..).zip(free.take(missing));
-        let added = added.map(|(number, address)| Machine { number, address });
+        let added = added.map(|(number, address)| Machine {
+            number,
+            address,
+            made: None,
+        });
         first.machines.extend(added.collect::<Vec<_>>());
     }
 
@@ -106,6 +131,35 @@ impl Pools {
         let of_pool = |pool| std::iter::repeat(pool);
         let pools = self.pools.iter();
         pools.flat_map(move |pool| of_pool(pool).zip(&pool.machines))
+    }
+
+    /// The machine of a name.
+    pub(crate) fn find(&self, name: &str) -> Option<&Machine> {
+        let mut all = self.machines();
+        all.find(|(pool, machine)| pool.node_name(machine.number) == name)
+            .map(|(_, machine)| machine)
+    }
+
+    /// Every machine, to be changed; with its name.
+    pub(crate) fn each_mut(&mut self) -> impl Iterator<Item = (String, &mut Machine)> {
+        self.pools.iter_mut().flat_map(|pool| {
+            let names: Vec<String> = pool
+                .machines
+                .iter()
+                .map(|m| pool.node_name(m.number))
+                .collect();
+            names.into_iter().zip(&mut pool.machines)
+        })
+    }
+
+    /// Takes machines out, by their names.
+    pub(crate) fn forget(&mut self, names: &[String]) {
+        for pool in &mut self.pools {
+            let its: Vec<u64> = (pool.machines.iter().map(|m| m.number))
+                .filter(|number| names.contains(&pool.node_name(*number)))
+                .collect();
+            pool.machines.retain(|m| !its.contains(&m.number));
+        }
     }
 
     /// The names of all nodes.

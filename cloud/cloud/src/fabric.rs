@@ -9,9 +9,12 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::Error;
 use crate::arm::document::{self, Document};
+use crate::arm::fault::Fault;
 use crate::door::Door;
-use crate::providers::{compute, containers};
+use crate::providers::compute;
+use crate::providers::containers::{self, Adopted};
 use crate::region::Node;
 use crate::turn::Turn;
 
@@ -91,6 +94,28 @@ impl Fabric {
     /// Tells when resources have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
+    }
+
+    /// Makes a cluster known that runs already, or what has become of it; gives its resource id.
+    pub async fn adopt(&self, adopted: &Adopted) -> Result<String, Error> {
+        let decided = self.0.decide(|turn| {
+            let outcome = containers::adopt(turn, adopted);
+            if outcome.is_err() {
+                turn.forget();
+            }
+            outcome
+        });
+        let refused = |fault: Fault| Error::Refused(fault.message);
+        decided.await.map_err(refused)?.map_err(refused)
+    }
+
+    /// The machines of a cluster.
+    pub fn machines(&self, cluster: &str) -> Vec<Node> {
+        let found = |turn: &Turn<'_>| {
+            let cluster = document::get(turn, cluster)?;
+            Some(containers::machines(turn, &cluster))
+        };
+        self.0.look(|turn| found(turn)).unwrap_or_default()
     }
 
     /// The azure.json of a cluster's cloud controllers.

@@ -122,18 +122,7 @@ impl Cloud {
 
     /// Makes a cluster known that runs already; gives its resource id.
     pub async fn adopt(&self, adopted: &Adopted) -> Result<String, Error> {
-        let decided = self
-            .door
-            .decide(|turn| {
-                let outcome = providers::containers::adopt(turn, adopted);
-                if outcome.is_err() {
-                    turn.forget();
-                }
-                outcome
-            })
-            .await;
-        let refused = |fault: arm::fault::Fault| Error::Refused(fault.message);
-        decided.map_err(refused)?.map_err(refused)
+        self.fabric().adopt(adopted).await
     }
 
     /// The metadata services of this cloud's machines.

@@ -27,6 +27,13 @@ pub enum Task {
     },
 }
 
+impl Task {
+    /// Whether it is done beside whatever else is done with the resource, and does not take its place.
+    pub(crate) fn is_aside(&self) -> bool {
+        matches!(self, Task::Act { word, .. } if word == "runcommand")
+    }
+}
+
 /// A machine that a resource has: one of a cluster or of a scale set, or a virtual machine itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
@@ -106,6 +113,11 @@ impl Trouble {
 pub trait Region: std::fmt::Debug + Send + Sync {
     /// Whether something stands behind resources of this type.
     fn has(&self, kind: &str) -> bool;
+
+    /// Why a resource of this type cannot be as it is asked for, if it cannot. Whoever asks is told before anything is made.
+    fn objection(&self, _kind: &str, _body: &Value) -> Option<Trouble> {
+        None
+    }
 
     /// The public addresses that lead here; without one, addresses that lead nowhere.
     fn public_addresses(&self) -> Option<Ipv4Net> {

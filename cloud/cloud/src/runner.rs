@@ -126,7 +126,11 @@ impl Work {
     /// Has orders carried out, then ends their operation.
     fn begin(&mut self, operation: String, orders: Vec<Order>) {
         let ids: Vec<String> = orders.iter().map(|order| order.id.clone()).collect();
-        let turns: Vec<Arc<Mutex<()>>> = ids.iter().map(|id| self.turn_of(id)).collect();
+        let is_aside = orders.iter().all(|order| order.task.is_aside());
+        let turns: Vec<Arc<Mutex<()>>> = match is_aside {
+            true => ids.iter().map(|_| Arc::default()).collect(),
+            false => ids.iter().map(|id| self.turn_of(id)).collect(),
+        };
         let door = Arc::clone(&self.door);
         let worker = self.tasks.spawn(async move {
             let all = orders.into_iter().zip(turns).map(|(order, turn)| {
@@ -142,8 +146,8 @@ impl Work {
             let end = async move { conclude(&door, &operation, outcome.map_err(Some)).await };
             let _ = tokio::spawn(end).await;
         });
-        for id in ids {
-            self.works_on(&id, worker.clone());
+        for id in ids.iter().filter(|_| !is_aside) {
+            self.works_on(id, worker.clone());
         }
     }
 

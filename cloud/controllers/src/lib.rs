@@ -50,6 +50,12 @@ pub struct Config {
     pub node_monitor_period: Duration,
     /// How often addresses of nodes are read again.
     pub node_status_update_frequency: Duration,
+    /// Whether nodes are followed that never said that they are of a cloud: upstream's manager takes them for machines
+    /// that are gone.
+    pub follows_strangers: bool,
+    /// Whether machines of nodes that are well are asked about, too: a list for each set instead of the wait until a
+    /// node is silent.
+    pub asks_about_well: bool,
     instances: Arc<Instances>,
 }
 
@@ -70,6 +76,8 @@ impl Config {
             route_reconciliation_period: Duration::from_secs(10),
             node_monitor_period: Duration::from_secs(5),
             node_status_update_frequency: Duration::from_secs(300),
+            follows_strangers: true,
+            asks_about_well: false,
         }
     }
 

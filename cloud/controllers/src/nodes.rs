@@ -101,6 +101,11 @@ impl NodeView {
         !label.is_some_and(|value| value.eq_ignore_ascii_case("false"))
     }
 
+    /// Whether it never said that it is of a cloud: no provider id, and nobody was asked to give it one.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.provider_id.is_empty() && !self.has_taint(initialise::UNINITIALIZED)
+    }
+
     /// The group of its machine, where that is another one than the cluster's.
     pub(crate) fn group(&self) -> Option<&str> {
         let group = self.labels.get(GROUP).map(String::as_str);

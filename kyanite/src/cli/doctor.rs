@@ -1,6 +1,8 @@
-//! `kyanite doctor` and `kyanite demo`.
+//! `kyanite doctor`, `kyanite rehearse` and `kyanite demo`.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 
 use super::Place;
 
@@ -11,6 +13,24 @@ pub(crate) struct Doctor {
     /// Only what is about this node, pod or namespace
     #[arg(value_name = "NAME")]
     pub(crate) about: Option<String>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum RehearseCommand {
+    /// Which disruption budgets would keep nodes from being drained, and who would not come back; changes nothing
+    Upgrade(RehearseUpgrade),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RehearseUpgrade {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Another cluster than that of the data directory, any Kubernetes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Only nodes of this pool
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]

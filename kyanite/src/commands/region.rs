@@ -13,7 +13,7 @@ mod vms;
 
 use std::sync::Arc;
 
-use ::cloud::{ClusterAccess, Done, Fabric, Metadata, Order, Region, Trouble};
+use ::cloud::{ClusterAccess, Done, Fabric, Metadata, Node, Order, Region, Task, Trouble};
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,6 +26,7 @@ use crate::commands::up::cloud_controllers;
 use crate::datadir::DataDir;
 use crate::exit::{Failure, Result};
 use crate::pki::{Authority, Pki};
+use crate::pools::{Machine, Pools};
 
 /// The tag of a cluster whose nodes are on paper.
 pub(super) const HOLLOW: &str = "kyanite-hollow";
@@ -61,6 +62,13 @@ impl Ground {
         self.balancers.open(fabric, Arc::clone(&self.vms));
     }
 
+    /// Machines of a cluster may ask who they are.
+    pub(super) fn speak_for(&self, cluster: &DataDir, nodes: &[Node]) {
+        if let Some(network) = clusters::network(cluster) {
+            self.imds.serve(&network, nodes);
+        }
+    }
+
     /// The cloud has ended.
     pub(super) fn closed(&self) {
         self.imds.close();
@@ -69,9 +77,23 @@ impl Ground {
 
     /// Something done to machines of a scale set: they are nodes of a cluster.
     async fn instances(&self, order: &Order) -> Result<Done, Trouble> {
-        let ::cloud::Task::Act { word, input } = &order.task else {
-            return Ok(Done::default());
+        let (word, input) = match &order.task {
+            Task::Act { word, input } => (word, input),
+            Task::Remove => {
+                let names = order.nodes.iter().map(|node| node.name.clone());
+                return clusters::forget(&self.dir, names.collect()).await;
+            }
+            Task::Bring => return Ok(Done::default()),
         };
+        // Those that are still there are the ones that were not meant.
+        if word == "delete" {
+            let kept: Vec<&str> = order.nodes.iter().map(|node| node.name.as_str()).collect();
+            let names = clusters::machines_of_set(&self.dir, order.name());
+            let gone = names
+                .into_iter()
+                .filter(|name| !kept.contains(&name.as_str()));
+            return clusters::forget(&self.dir, gone.collect()).await;
+        }
         let chosen: Vec<&str> = input["instanceIds"]
             .as_array()
             .into_iter()
@@ -94,6 +116,10 @@ impl Ground {
 impl Region for Ground {
     fn has(&self, kind: &str) -> bool {
         [CLUSTER, MACHINE, SET, INSTANCE].contains(&kind)
+    }
+
+    fn objection(&self, kind: &str, body: &serde_json::Value) -> Option<Trouble> {
+        (kind == CLUSTER).then(|| clusters::objection(body))?
     }
 
     fn public_addresses(&self) -> Option<Ipv4Net> {
@@ -134,6 +160,26 @@ pub(super) fn tell(home: &DataDir, cluster: &DataDir, fabric: &Fabric, id: &str)
     let authority = pki.authority(Authority::Cluster).cert;
     if let Err(failure) = cloud_controllers::tell(cluster, &config, &authority) {
         tracing::error!(%failure, "Services of this cluster get no load balancers");
+    }
+}
+
+/// Gives pools the machines that the cloud has for them.
+pub(super) fn take_machines(pools: &mut Pools, nodes: &[Node]) {
+    for pool in &mut pools.pools {
+        let own = nodes.iter().filter(|node| node.pool == pool.name);
+        let machines: Vec<Machine> = own
+            .filter_map(|node| {
+                let number = last(&node.id).parse().ok()?;
+                let before = pool.machines.iter().find(|m| m.number == number);
+                Some(Machine {
+                    number,
+                    address: node.address?,
+                    made: before.and_then(|machine| machine.made.clone()),
+                })
+            })
+            .collect();
+        pool.machines = machines;
+        pool.machines.sort_by_key(|machine| machine.number);
     }
 }
 

@@ -4,6 +4,7 @@ mod background;
 mod beside;
 pub(super) mod cloud_controllers;
 mod node_spec;
+mod node_style;
 mod nodes;
 mod roles;
 pub(super) mod site;
@@ -129,6 +130,10 @@ async fn serve(mut up: Up, printer: Printer) -> Result<()> {
     }
     let cloud = Beside::of(&up, &dir, &url).await?;
     roles.extend(cloud.iter().map(Beside::role));
+    let nodes = nodes.map(|nodes| Nodes {
+        cloud: cloud.clone(),
+        ..nodes
+    });
     roles.extend(roles::of_cloud(&same, &pki, &up, &dir));
     let shown = format!("https://{shown}");
     stages.done("api server", &shown);
@@ -250,17 +255,15 @@ fn pools_of(up: &Up, dir: &DataDir) -> Pools {
 }
 
 fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, pools: Pools, site: Site) -> Result<Nodes> {
-    let authority = pki.authority(Authority::Cluster).cert;
-    let ca = std::fs::read(&authority).map_err(|e| Failure::file("read", &authority, &e))?;
     let services = &up.serving.service_cluster_ip_range;
     let cluster = Cluster {
         kubernetes_version: ::apiserver::RELEASE.to_owned(),
-        ca,
         pki: pki.clone(),
         gateway: site.gateway(),
         network: site::NETWORK,
         cluster_cidr: cluster_cidr(up),
         grace_period: up.node_controllers.node_monitor_grace_period,
+        azure_json: roles::azure_json(up, dir),
         cluster_dns: services
             .nth(10)
             .next()
@@ -271,6 +274,7 @@ fn nodes_of(up: &Up, dir: &DataDir, pki: &Pki, pools: Pools, site: Site) -> Resu
         cluster,
         programs: nodes::programs(dir)?,
         pools,
+        cloud: None,
         has_tunnels: up.way_to_nodes.konnectivity_agent_port.is_some(),
     })
 }
@@ -308,10 +312,14 @@ async fn bring_up(
     mut stages: Stages,
     (mut stop, wanted): (watch::Receiver<bool>, mpsc::Receiver<Wanted>),
 ) {
-    let Some(nodes) = nodes else {
+    let Some(mut nodes) = nodes else {
         return stages.finish(&[]);
     };
     let work = async {
+        // The cloud may have other machines for its pools than there were when it was asked.
+        if let Ok(Some(known)) = Pools::read(dir) {
+            nodes.pools = known;
+        }
         match nodes.bring_up(dir, &mut stages).await {
             Ok(there) => stages.finish(&there),
             Err(failure) => stages.fail(&failure),

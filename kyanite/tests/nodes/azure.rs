@@ -14,13 +14,13 @@ const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEjvPPXlsZNkX5CbBBWyNzPYhvMqSvvZ3aWfCmYwbhhM test";
 
 /// A person with az, in the environment that `kyanite az-env` prints.
-struct Person {
-    home: Home,
+pub(crate) struct Person {
+    pub(crate) home: Home,
     az: PathBuf,
 }
 
 impl Person {
-    fn new() -> Option<Person> {
+    pub(crate) fn new() -> Option<Person> {
         let Some(az) = std::env::var_os("AZ").map(PathBuf::from) else {
             skip("AZ is not set (scripts/setup --for interop, scripts/env)");
             return None;
@@ -28,7 +28,7 @@ impl Person {
         Home::in_a_world().map(|home| Person { home, az })
     }
 
-    fn az(&self, words: &str) -> Result<Value, String> {
+    pub(crate) fn az(&self, words: &str) -> Result<Value, String> {
         let exports = self.home.kyanite("az-env").expect("how az is connected");
         let mut command = self.home.command(&self.az);
         command.args(words.split_whitespace()).args(["-o", "json"]);
@@ -43,7 +43,7 @@ impl Person {
         said(&mut command).map(|text| serde_json::from_str(&text).unwrap_or_default())
     }
 
-    fn ok(&self, words: &str) -> Value {
+    pub(crate) fn ok(&self, words: &str) -> Value {
         self.az(words)
             .unwrap_or_else(|said| panic!("az {words}: {said}"))
     }

@@ -80,7 +80,7 @@ impl Draft<'_> {
 
 /// Decides what is special about a write; may change the draft and stage whatever follows.
 pub(crate) type Decide = fn(&mut Turn<'_>, &mut Draft<'_>) -> Result<(), Fault>;
-/// What follows when an operation has come to its end.
+/// What follows from what an operation leads to.
 pub(crate) type Finish = fn(&mut Turn<'_>, &mut Document);
 /// Whether a resource may go, and what goes with it.
 pub(crate) type Leave = fn(&mut Turn<'_>, &Id, &Document) -> Result<(), Fault>;
@@ -125,6 +125,8 @@ pub(crate) struct Kind {
     pub(crate) longest: usize,
     pub(crate) decide: Option<Decide>,
     pub(crate) finish: Option<Finish>,
+    /// What follows when an operation has come to its end, well or not, and the states say so.
+    pub(crate) settled: Option<Finish>,
     pub(crate) leave: Option<Leave>,
     /// Whether errors of the provider come without the `error` around them.
     pub(crate) flat_errors: bool,
@@ -154,6 +156,7 @@ pub(crate) const PLAIN: Kind = Kind {
     longest: 260,
     decide: None,
     finish: None,
+    settled: None,
     leave: None,
     flat_errors: false,
 };

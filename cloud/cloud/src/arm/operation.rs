@@ -174,6 +174,8 @@ pub(crate) fn fail(turn: &mut Turn<'_>, id: &str, error: Value) {
         if operation["laid"] == true {
             document.body["properties"]["status"] = json!({"provisioningError": error});
         }
+        settle_inner(&mut document, "Failed");
+        settled(turn, &mut document);
         document::put(turn, &document);
     }
     operation["status"] = json!("Failed");
@@ -212,8 +214,11 @@ fn ready(
     orders::lay_done(&mut document, done);
     document.operation = None;
     if document.state() != "Failed" {
-        settle_all(&mut document);
+        settle(&mut document.body);
+        settle_inner(&mut document, "Succeeded");
+        forget_error(&mut document.body);
     }
+    settled(turn, &mut document);
     document::put(turn, &document);
     match document.state() {
         "Failed" => Err(failure(&document)),
@@ -230,9 +235,24 @@ pub(crate) fn lay(turn: &mut Turn<'_>, document: &mut Document, then: &Value) {
     }
 }
 
-/// The resource is ready, and so are the children inside it.
-fn settle_all(document: &mut Document) {
-    settle(&mut document.body);
+/// What went wrong before is of no interest once something went well.
+fn forget_error(body: &mut Value) {
+    document::take(body, "/properties/status/provisioningError");
+    if body["properties"].get("status") == Some(&json!({})) {
+        document::take(body, "/properties/status");
+    }
+}
+
+/// Does what follows when an operation on a resource has come to its end.
+pub(crate) fn settled(turn: &mut Turn<'_>, document: &mut Document) {
+    let kind = Id::parse(document.id()).and_then(|id| kind::named(&id.kind()));
+    if let Some(settled) = kind.and_then(|kind| kind.settled) {
+        settled(turn, document);
+    }
+}
+
+/// The children inside a resource that were not ready are what it is now.
+fn settle_inner(document: &mut Document, state: &str) {
     let kind = Id::parse(document.id()).and_then(|id| kind::named(&id.kind()));
     for inner in kind.into_iter().flat_map(kind::Kind::inner) {
         let field = inner.within.unwrap_or_default();
@@ -240,13 +260,16 @@ fn settle_all(document: &mut Document) {
             .as_array_mut()
             .into_iter()
             .flatten();
-        list.for_each(|element| match inner.flat {
-            true if element.get("provisioningState").is_some() => {
-                element["provisioningState"] = json!("Succeeded")
+        for element in list {
+            let own = match inner.flat {
+                true => Some(element),
+                false => element.get_mut("properties"),
+            };
+            let said = own.and_then(|own| own.get_mut("provisioningState"));
+            if let Some(said) = said.filter(|said| **said != "Succeeded") {
+                *said = json!(state);
             }
-            true => {}
-            false => settle(element),
-        });
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub(super) mod sizes;
 
 use serde_json::{Value, json};
 
+pub(super) use self::scale_sets::take_instance as drop_instance;
 use super::{Call, Provider, Route, get, post};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::{self, Fault};
@@ -259,7 +260,7 @@ const ROUTES: &[Route] = &[
     ),
     post(
         "virtualMachineScaleSets/{}/virtualMachines/{}/simulateEviction",
-        machines::evict,
+        scale_sets::evict,
     ),
     post(
         "virtualMachineScaleSets/{}/virtualMachines/{}/attachDetachDataDisks",

@@ -14,7 +14,7 @@ mod releases;
 
 pub use adopted::Adopted;
 pub(crate) use adopted::adopt;
-pub(super) use nodes::wanted as machines;
+pub(crate) use nodes::wanted as machines;
 pub(crate) use principal::cloud_config;
 
 use super::{Provider, Route, get, post};
@@ -81,6 +81,7 @@ const KINDS: &[Kind] = &[
         ],
         decide: Some(cluster::decide),
         finish: Some(cluster::finish),
+        settled: Some(cluster::settled),
         leave: Some(cluster::leave),
         ..OWN
     },

@@ -151,6 +151,7 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
         Arc::clone(&queue),
         manager.config.node_status_update_frequency,
     );
+    let with_strangers = manager.config.follows_strangers;
     nodes.on_change(move |change| {
         let is_new = change.before.is_none();
         if change
@@ -164,7 +165,10 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     manager.start_work(name, queue, AT_ONCE, [nodes.completion()], move |key| {
         let (shell, node) = (shell.clone(), known.get(&key));
         async move {
-            match node.filter(|node| !node.deleting && node.is_managed()) {
+            let is_ours = |node: &Arc<NodeView>| {
+                !node.deleting && node.is_managed() && (with_strangers || !node.is_stranger())
+            };
+            match node.filter(is_ours) {
                 Some(node) => shell.sync(&node).await.map(|()| End::After(again)),
                 None => Ok(End::Done),
             }

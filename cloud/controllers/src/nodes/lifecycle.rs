@@ -35,6 +35,8 @@ pub(crate) enum Act {
 }
 
 const OFF: &[(&str, &str)] = &[(SHUTDOWN, "NoSchedule"), (OUT_OF_SERVICE, "NoExecute")];
+/// Its pods may still run: nobody may take their volumes yet.
+const GOING_OFF: &[(&str, &str)] = &[(SHUTDOWN, "NoSchedule")];
 
 /// How often in a row each node's machine was gone, by the node's uid.
 #[derive(Debug, Default)]
@@ -71,11 +73,14 @@ impl Misses {
             }
             Some(Ok(State::Stopped)) => {
                 self.0.remove(&node.uid);
-                Act::Mark(OFF)
+                Act::Mark(if node.ready { GOING_OFF } else { OFF })
             }
             Some(Ok(State::There)) => {
                 self.0.remove(&node.uid);
-                Act::Nothing
+                match node.ready {
+                    true => Act::Mark(&[]),
+                    false => Act::Nothing,
+                }
             }
         }
     }
@@ -114,6 +119,8 @@ pub(crate) fn start(manager: &mut Manager, name: &'static str) {
     let shell = Shell {
         instances: config.instances(),
         period: config.node_monitor_period,
+        with_strangers: config.follows_strangers,
+        with_well: config.asks_about_well,
         grace: Duration::from_secs(config.cloud.node_instance_not_found_grace_period_in_seconds),
         recorder: manager.recorder("cloud-node-lifecycle-controller", actor.clone()),
         actor,
@@ -129,6 +136,8 @@ struct Shell {
     instances: Arc<Instances>,
     period: Duration,
     grace: Duration,
+    with_strangers: bool,
+    with_well: bool,
 }
 
 impl Shell {
@@ -142,18 +151,21 @@ impl Shell {
     }
 
     async fn look(&self, controller: &'static str, misses: &mut Misses) {
-        let all: Vec<Arc<NodeView>> = self.nodes.all().into_iter().map(|(_, node)| node).collect();
+        let all = self.nodes.all().into_iter().map(|(_, node)| node);
+        let is_followed = |node: &Arc<NodeView>| self.with_strangers || !node.is_stranger();
+        let all: Vec<Arc<NodeView>> = all.filter(is_followed).collect();
         misses.keep(&all);
-        let (well, unwell): (Vec<_>, Vec<_>) = all.into_iter().partition(|node| node.ready);
+        let is_asked = |node: &Arc<NodeView>| self.with_well || !node.ready;
+        let (asked, well): (Vec<_>, Vec<_>) = all.into_iter().partition(is_asked);
         for node in well {
             let act = misses.decide(&node, None, self.grace, Timestamp::now());
             self.act(controller, &node, act).await;
         }
-        if unwell.is_empty() {
+        if asked.is_empty() {
             return;
         }
-        let states = self.instances.states(&unwell).await;
-        for (node, state) in unwell.iter().zip(&states) {
+        let states = self.instances.states(&asked).await;
+        for (node, state) in asked.iter().zip(&states) {
             if let Err(error) = state {
                 tracing::warn!(controller, node = node.name, %error, "its machine cannot be asked about");
             }
@@ -258,5 +270,28 @@ mod tests {
         let cleared = marked(&node, &[]).unwrap();
         assert_eq!(cleared["spec"]["taints"].as_array().unwrap().len(), 1);
         assert_eq!(acts(&[None], 0, 2000), [Act::Mark(&[])]);
+    }
+
+    #[test]
+    fn a_node_that_is_well_while_its_machine_is_not() {
+        let well = NodeView {
+            ready: true,
+            ..node()
+        };
+        let now = Timestamp::from_second(2000).unwrap();
+        for (state, expected) in [
+            (State::There, Act::Mark(&[])),
+            (State::Stopped, Act::Mark(GOING_OFF)),
+            (State::Gone, Act::Nothing),
+        ] {
+            let mut misses = Misses::default();
+            let act = misses.decide(&well, Some(&Ok(state)), Duration::ZERO, now);
+            assert_eq!(act, expected, "{state:?}");
+        }
+        let mut off = node();
+        let patch = marked(&off, OFF).unwrap();
+        off.taints = serde_json::from_value(patch["spec"]["taints"].clone()).unwrap();
+        let patch = marked(&off, GOING_OFF).unwrap();
+        assert_eq!(patch["spec"]["taints"].as_array().unwrap().len(), 1);
     }
 }

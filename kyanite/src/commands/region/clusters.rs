@@ -1,22 +1,28 @@
 //! Managed clusters: each is this program again, with a data directory, keys, ports and a network of its own.
 
+mod archive;
+mod command;
+mod refused;
+mod roll;
+mod wanted;
+
 use std::process::Stdio;
 use std::time::Duration;
 
 use ::cloud::{Done, Fabric, Order, Task, Trouble};
-use machines::{Launcher, Namespaces, Network};
+use machines::{Driver as _, Launcher, Namespaces, Network};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::Instant;
 
 use super::imds::Imds;
-use super::{HOLLOW, last, trouble};
+use super::{HOLLOW, take_machines, trouble};
 use crate::admin;
 use crate::commands::machine::LAUNCHER;
 use crate::commands::up::{can_run_machines, cloud_controllers};
 use crate::datadir::{DataDir, State};
 use crate::exit::{Code, Failure, Result};
-use crate::pools::{Machine, Pool, Pools};
+use crate::pools::Pools;
 
 /// How long nodes may take to come, a little longer than who brings them waits for them.
 const NODES: Duration = Duration::from_secs(300);
@@ -28,19 +34,8 @@ const LONGEST: usize = 20;
 /// What fails when nodes do not come, in AKS' words.
 const NO_NODES: &str = "CreateVMSSAgentPoolFailed";
 const NO_CLUSTER: &str = "ControlPlaneNotReady";
-
-/// What this region does not do for a cluster, and would otherwise pass over in silence.
-const REFUSED: [(&str, &str); 6] = [
-    (
-        "/properties/apiServerAccessProfile/enablePrivateCluster",
-        "true",
-    ),
-    ("/properties/networkProfile/networkPlugin", "none"),
-    ("/properties/networkProfile/ipFamilies/1", "IPv6"),
-    ("/properties/serviceMeshProfile/mode", "Istio"),
-    ("/properties/windowsProfile/adminUsername", ""),
-    ("/properties/httpProxyConfig/httpProxy", ""),
-];
+/// The state of a cluster whose certificates are rotated.
+const ROTATING: &str = "RotatingClusterCertificates";
 
 /// Carries out an order for a cluster.
 pub(super) async fn carry_out(
@@ -66,8 +61,14 @@ pub(super) async fn carry_out(
             .await
             .map(|()| Done::default())
             .map_err(trouble(NO_CLUSTER)),
+        Task::Act { word, input } if word == "runcommand" => command::run(&dir, input).await,
         Task::Bring | Task::Act { .. } => bring(&dir, imds, order).await,
     }
+}
+
+/// Why a cluster cannot be as it is asked for.
+pub(super) fn objection(body: &Value) -> Option<Trouble> {
+    refused::objection(body)
 }
 
 /// Ends clusters that no resource stands for.
@@ -84,24 +85,62 @@ pub(super) async fn clear(home: &DataDir, known: &[&Order]) {
     }
 }
 
-/// The machines of the cluster that has one of this name.
-pub(super) fn driver_of(home: &DataDir, machine: &str) -> Option<Namespaces> {
-    let all = home.clusters().into_iter().chain([home.clone()]);
-    let drivers = all.filter_map(|dir| driver(&dir));
-    drivers.into_iter().find(|driver| {
-        let list = driver.list().unwrap_or_default();
-        list.iter().any(|one| one.name == machine)
-    })
+/// Every cluster's data directory that has machines, the one that this cloud is a part of as well.
+fn homes(home: &DataDir) -> impl Iterator<Item = DataDir> {
+    home.clusters().into_iter().chain([home.clone()])
 }
 
-/// The network of the cluster that has a machine of this name. Machines are not asked how they are, which leaves traces.
-pub(super) fn network_of(home: &DataDir, machine: &str) -> Option<Network> {
-    let all = home.clusters().into_iter().chain([home.clone()]);
+/// The cluster that has a machine of this name. Machines are not asked how they are, which leaves traces.
+fn home_of(home: &DataDir, machine: &str) -> Option<DataDir> {
     let has = |dir: &DataDir| dir.path().join("machines/machines").join(machine).exists();
-    let drivers = all.filter(has).filter_map(|dir| driver(&dir));
-    drivers
-        .into_iter()
-        .find_map(|driver| driver.network("cluster").ok())
+    homes(home).find(has)
+}
+
+/// The machines of the cluster that has one of this name.
+pub(super) fn driver_of(home: &DataDir, machine: &str) -> Option<Namespaces> {
+    driver(&home_of(home, machine)?)
+}
+
+/// The network of the cluster that has a machine of this name.
+pub(super) fn network_of(home: &DataDir, machine: &str) -> Option<Network> {
+    network(&home_of(home, machine)?)
+}
+
+/// The network of a cluster's machines.
+pub(super) fn network(dir: &DataDir) -> Option<Network> {
+    driver(dir)?.network("cluster").ok()
+}
+
+/// The machines that a scale set of a cluster has on this host.
+pub(super) fn machines_of_set(home: &DataDir, set: &str) -> Vec<String> {
+    let listed = homes(home).filter_map(|dir| driver(&dir)?.list().ok());
+    let names = listed.flatten().map(|machine| machine.name);
+    names.filter(|name| is_of_set(name, set)).collect()
+}
+
+// Six digits follow the set's name.
+fn is_of_set(machine: &str, set: &str) -> bool {
+    let split = machine.len().checked_sub(6);
+    let prefix = split.and_then(|at| machine.get(..at));
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(set))
+}
+
+/// Machines are no more that the cloud no longer has. What becomes of their nodes is for the cluster's controllers to say.
+pub(super) async fn forget(home: &DataDir, names: Vec<String>) -> Result<Done, Trouble> {
+    for name in names {
+        let Some(dir) = home_of(home, &name) else {
+            continue;
+        };
+        let question = json!({"ask": "forget", "machines": [name]});
+        if ask(&dir, question).await.is_err() {
+            // Nobody looks after them now; whoever does next reads which there are.
+            let gone = driver(&dir).map(|driver| driver.remove(&name));
+            if let Some(Err(error)) = gone {
+                tracing::warn!(machine = name, %error, "a machine that the cloud no longer has stays");
+            }
+        }
+    }
+    Ok(Done::default())
 }
 
 fn driver(dir: &DataDir) -> Option<Namespaces> {
@@ -123,12 +162,19 @@ fn place(home: &DataDir, order: &Order) -> DataDir {
 }
 
 async fn bring(dir: &DataDir, imds: &Imds, order: &Order) -> Result<Done, Trouble> {
-    refuse(order)?;
-    let pools = pools(order)?;
+    let mut pools = wanted::pools(order);
     let hollow = hollow(dir, order);
-    let state = match (running(dir).await.map_err(trouble(NO_CLUSTER))?, &hollow) {
+    let is_rotated = order.body["properties"]["provisioningState"] == ROTATING;
+    if hollow.is_none() {
+        wanted::remember(&mut pools, Pools::read(dir).ok().flatten().as_ref());
+    }
+    let there = running(dir).await.map_err(trouble(NO_CLUSTER))?;
+    if is_rotated {
+        rotate(dir).await.map_err(trouble(NO_CLUSTER))?;
+    }
+    let state = match (there, &hollow) {
         (Some(state), None) => {
-            ask(dir, &pools).await.map_err(trouble(NO_NODES))?;
+            roll::bring(dir, &pools, order).await?;
             state
         }
         (Some(state), Some(_)) if order.hidden["hollow"] == json!(order.nodes.len()) => state,
@@ -137,34 +183,42 @@ async fn bring(dir: &DataDir, imds: &Imds, order: &Order) -> Result<Done, Troubl
                 end(dir, &[]).await.map_err(trouble(NO_CLUSTER))?;
             }
             let started = start(dir, order, &pools, hollow.is_some()).await;
-            started.map_err(trouble(NO_NODES))?
+            let state = started.map_err(trouble(NO_NODES))?;
+            if hollow.is_none() {
+                roll::bring(dir, &pools, order).await?;
+            }
+            state
         }
     };
+    if is_rotated {
+        run(
+            &["certs", "rotate"],
+            dir,
+            &["--ca", "--finish"].map(str::to_owned),
+        )
+        .await
+        .map_err(trouble(NO_CLUSTER))?;
+    }
     if hollow.is_none()
-        && let Some(network) = driver(dir).and_then(|d| d.network("cluster").ok())
+        && let Some(network) = network(dir)
     {
         imds.serve(&network, &order.nodes);
     }
     let access = super::access(dir, &state.server).map_err(trouble(NO_CLUSTER))?;
-    Ok(done(order, json!(access), hollow))
+    let mut done = wanted::done(order, json!(access), hollow);
+    if is_rotated {
+        done.hidden["rotations"] = json!(wanted::rotations(order));
+    }
+    Ok(done)
 }
 
-/// What became of a cluster: how it is reached, which version it really has, and whether its nodes are on paper.
-fn done(order: &Order, access: Value, hollow: Option<String>) -> Done {
-    let mut pools = order.body["properties"]["agentPoolProfiles"].clone();
-    for pool in pools.as_array_mut().into_iter().flatten() {
-        pool["currentOrchestratorVersion"] = json!(::apiserver::RELEASE);
-    }
-    let mut done = Done {
-        body: json!({"properties": {"currentKubernetesVersion": ::apiserver::RELEASE, "agentPoolProfiles": pools}}),
-        hidden: json!({"access": access}),
-        output: Value::Null,
-    };
-    if let Some(why) = hollow {
-        done.body["tags"] = json!({ HOLLOW: why });
-        done.hidden["hollow"] = json!(order.nodes.len());
-    }
-    done
+/// New authorities beside the old ones, and everything of the control plane signed by them. What is left of an attempt
+/// that was interrupted ends first.
+async fn rotate(dir: &DataDir) -> Result<()> {
+    let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    // There may be nothing to finish.
+    let _ = run(&["certs", "rotate"], dir, &words(&["--ca", "--finish"])).await;
+    run(&["certs", "rotate"], dir, &words(&["--ca"])).await
 }
 
 /// Why nodes are on paper, if they have to be. A tag has 256 characters at most.
@@ -178,96 +232,6 @@ fn hollow(dir: &DataDir, order: &Order) -> Option<String> {
         Err(_) if adopted => None,
         Err(failure) => Some(failure.message.chars().take(256).collect()),
     }
-}
-
-fn refuse(order: &Order) -> Result<(), Trouble> {
-    let asked = REFUSED.iter().find(|(pointer, value)| {
-        let found = order.body.pointer(pointer).filter(|found| !found.is_null());
-        found.is_some_and(|found| match found {
-            _ if value.is_empty() => true,
-            Value::String(text) => text == value,
-            found => *found == (*value == "true"),
-        })
-    });
-    match asked {
-        None => Ok(()),
-        Some((pointer, _)) => {
-            let field = pointer.trim_start_matches('/').replace('/', ".");
-            let message =
-                format!("This region makes no clusters with {field} as it was asked for.");
-            Err(Trouble::new("FeatureNotSupported", message))
-        }
-    }
-}
-
-/// A cluster's pools as its process is told them. Pure.
-fn pools(order: &Order) -> Result<Pools, Trouble> {
-    let properties = &order.body["properties"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let profiles = properties["agentPoolProfiles"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let pools = profiles
-        .map(|profile| pool(order, profile))
-        .collect::<Result<_, _>>()?;
-    Ok(Pools {
-        location: text(&order.body["location"]),
-        group: text(&properties["nodeResourceGroup"]),
-        subnet: order
-            .nodes
-            .iter()
-            .find_map(|node| node.subnet)
-            .unwrap_or(Pools::SUBNET),
-        pools,
-    })
-}
-
-fn pool(order: &Order, profile: &Value) -> Result<Pool, Trouble> {
-    let text = |field: &str| profile[field].as_str().unwrap_or_default().to_owned();
-    let list = |field: &str| -> Vec<String> {
-        let all = profile[field].as_array().into_iter().flatten();
-        all.filter_map(|one| one.as_str().map(str::to_owned))
-            .collect()
-    };
-    let name = text("name");
-    for (field, only) in [("osType", "Linux"), ("type", "VirtualMachineScaleSets")] {
-        let asked = text(field);
-        if asked != only {
-            let message = format!(
-                "This region has no nodes with {field} {asked}, as the pool {name} asks for."
-            );
-            return Err(Trouble::new("FeatureNotSupported", message));
-        }
-    }
-    let labels = profile["nodeLabels"].as_object().into_iter().flatten();
-    let own = order.nodes.iter().filter(|node| node.pool == name);
-    let machines = own.filter_map(|node| {
-        let number = last(&node.id).parse().ok()?;
-        Some(Machine {
-            number,
-            address: node.address?,
-        })
-    });
-    Ok(Pool {
-        id: order.hidden["sets"][&name]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
-        vm_size: text("vmSize"),
-        zones: list("availabilityZones"),
-        mode: text("mode").to_lowercase(),
-        labels: labels
-            .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
-            .collect(),
-        taints: list("nodeTaints"),
-        max_pods: profile["maxPods"]
-            .as_u64()
-            .and_then(|n| u16::try_from(n).ok())
-            .unwrap_or(110),
-        machines: machines.collect(),
-        name,
-    })
 }
 
 /// What a cluster's process says of itself, once it has started; none if there is no process.
@@ -284,8 +248,12 @@ async fn running(dir: &DataDir) -> Result<Option<State>> {
 }
 
 /// Has a cluster that runs bring its machines to these pools.
-async fn ask(dir: &DataDir, pools: &Pools) -> Result<()> {
-    let (socket, question) = (dir.socket(), json!({"ask": "pools", "pools": pools}));
+async fn ask_for(dir: &DataDir, pools: &Pools) -> Result<()> {
+    ask(dir, json!({"ask": "pools", "pools": pools})).await
+}
+
+async fn ask(dir: &DataDir, question: Value) -> Result<()> {
+    let socket = dir.socket();
     let asked = move || admin::ask_patiently(&socket, &question, NODES);
     let answer = tokio::task::spawn_blocking(asked).await;
     answer
@@ -325,7 +293,7 @@ async fn start(dir: &DataDir, order: &Order, pools: &Pools, hollow: bool) -> Res
     if hollow {
         words.push(format!("--hollow={}", order.nodes.len()));
     }
-    run("up", dir, &words).await?;
+    run(&["up"], dir, &words).await?;
     let state = dir.running()?;
     state.ok_or_else(|| Failure::new(Code::Unavailable, "the cluster ended as soon as it was up"))
 }
@@ -345,7 +313,7 @@ fn share_images(dir: &DataDir) {
 async fn end(dir: &DataDir, words: &[String]) -> Result<()> {
     let deadline = Instant::now() + GOING;
     loop {
-        match run("down", dir, words).await {
+        match run(&["down"], dir, words).await {
             // One that starts right now cannot be told to stop yet.
             Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
             ended => return ended,
@@ -361,7 +329,7 @@ async fn remove(dir: &DataDir) -> Result<()> {
 }
 
 /// Runs this program on a cluster's data directory.
-async fn run(command: &str, dir: &DataDir, words: &[String]) -> Result<()> {
+async fn run(command: &[&str], dir: &DataDir, words: &[String]) -> Result<()> {
     let broken = |e: std::io::Error| {
         Failure::new(
             Code::Failure,
@@ -370,7 +338,7 @@ async fn run(command: &str, dir: &DataDir, words: &[String]) -> Result<()> {
     };
     let program = std::env::current_exe().map_err(broken)?;
     let output = Command::new(program)
-        .arg(command)
+        .args(command)
         .arg("--data-dir")
         .arg(dir.path())
         .args(words)
@@ -395,79 +363,5 @@ async fn run(command: &str, dir: &DataDir, words: &[String]) -> Result<()> {
                 said.join(" ").trim().to_owned(),
             ))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use ::cloud::Node;
-
-    use super::*;
-
-    fn order(pool: Value) -> Order {
-        let id = "/subscriptions/s/resourcegroups/g/providers/Microsoft.ContainerService/managedClusters/Blue";
-        let node = |number: u8| Node {
-            id: format!("/x/virtualMachineScaleSets/aks-p-11112222-vmss/virtualMachines/{number}"),
-            name: format!("aks-p-11112222-vmss00000{number}"),
-            pool: "p".into(),
-            address: Some([10, 224, 0, 4 + number].into()),
-            subnet: Some("10.224.0.0/16".parse().unwrap()),
-            network: None,
-            zone: None,
-        };
-        Order {
-            id: id.into(),
-            kind: super::super::CLUSTER,
-            task: Task::Bring,
-            body: json!({"location": "eastus", "properties": {"nodeResourceGroup": "MC_g_Blue_eastus",
-                "agentPoolProfiles": [pool]}}),
-            hidden: json!({"suffix": "12345678", "sets": {"p": "11112222"}}),
-            nodes: vec![node(0), node(3)],
-        }
-    }
-
-    fn profile() -> Value {
-        json!({"name": "p", "type": "VirtualMachineScaleSets", "osType": "Linux", "mode": "System", "vmSize": "Standard_D2s_v5",
-            "maxPods": 250, "availabilityZones": ["1", "2"], "nodeLabels": {"team": "blue"}, "nodeTaints": ["a=b:NoSchedule"]})
-    }
-
-    #[test]
-    fn the_nodes_of_a_cluster_have_the_names_that_its_scale_sets_have() {
-        let order = order(profile());
-        let pools = pools(&order).unwrap();
-        let names: Vec<String> = order.nodes.iter().map(|node| node.name.clone()).collect();
-        assert_eq!(pools.names(), names);
-        assert_eq!(pools.group, "MC_g_Blue_eastus");
-        let pool = &pools.pools[0];
-        assert_eq!((pool.mode.as_str(), pool.max_pods), ("system", 250));
-        assert_eq!(pool.labels["team"], "blue");
-        assert_eq!(pool.taints, ["a=b:NoSchedule"]);
-    }
-
-    #[test]
-    fn what_this_region_does_not_do_is_refused_by_name() {
-        let mut windows = profile();
-        windows["osType"] = json!("Windows");
-        let trouble = pools(&order(windows)).unwrap_err();
-        assert!(trouble.message.contains("osType Windows"), "{trouble}");
-        let mut private = order(profile());
-        private.body["properties"]["apiServerAccessProfile"] =
-            json!({"enablePrivateCluster": true});
-        let trouble = refuse(&private).unwrap_err();
-        assert!(
-            trouble.message.contains("enablePrivateCluster"),
-            "{trouble}"
-        );
-        assert!(refuse(&order(profile())).is_ok());
-    }
-
-    #[test]
-    fn nodes_on_paper_are_said_to_be_and_versions_are_those_that_run() {
-        let done = done(&order(profile()), json!({}), Some("no root".into()));
-        assert_eq!(done.body["tags"][HOLLOW], "no root");
-        assert_eq!(done.hidden["hollow"], 2);
-        let pool = &done.body["properties"]["agentPoolProfiles"][0];
-        assert_eq!(pool["currentOrchestratorVersion"], ::apiserver::RELEASE);
     }
 }

@@ -1,10 +1,10 @@
 //! The cloud beside a cluster: a role of `up`, with the cluster itself in it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::cloud::Adopted;
+use ::cloud::{Adopted, Fabric};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use super::roles::Role;
 use crate::cli::Up;
 use crate::cli::ranges::Ranges;
 use crate::datadir::DataDir;
-use crate::exit::{Code, Result};
+use crate::exit::{Code, Failure, Result};
 use crate::pools::{self, Pools};
 
 /// Where az finds the cloud if nobody says where.
@@ -37,6 +37,8 @@ pub(super) struct Beside {
     hollow: usize,
     services: Ranges,
     open: watch::Sender<Option<String>>,
+    /// The cloud while it is open.
+    cloud: Arc<Mutex<Option<(Fabric, Arc<Ground>)>>>,
 }
 
 impl Beside {
@@ -65,6 +67,7 @@ impl Beside {
             hollow: up.hollow.hollow,
             services: up.serving.service_cluster_ip_range.clone(),
             open: watch::Sender::new(None),
+            cloud: Arc::default(),
         }))
     }
 
@@ -95,24 +98,57 @@ impl Beside {
         };
         let region = Arc::new(Ground::new(&self.dir)?);
         let (cloud, origin) = cloud::open(&self.dir, listener, 1.0, false, region.clone()).await?;
-        match cloud.adopt(&self.adopted()?).await {
-            Ok(id) => {
+        let pools = Pools::read(&self.dir)?.filter(|_| self.hollow == 0);
+        match self.make_known(&cloud.fabric(), pools).await {
+            Ok((id, _)) => {
                 tracing::info!(id, "this cluster is known to the cloud");
                 super::super::region::tell(&self.dir, &self.dir, &cloud.fabric(), &id);
             }
-            Err(error) => tracing::error!(%error, "this cluster is not known to the cloud"),
+            Err(failure) => tracing::error!(%failure, "this cluster is not known to the cloud"),
         }
+        *self.cloud() = Some((cloud.fabric(), Arc::clone(&region)));
         region.opened(cloud.metadata(), cloud.fabric());
         self.open.send_replace(Some(origin));
         cloud.run(until).await;
+        self.cloud().take();
         region.closed();
         Ok(())
     }
 
+    fn cloud(&self) -> MutexGuard<'_, Option<(Fabric, Arc<Ground>)>> {
+        self.cloud.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the cloud which pools there are now; gives them with the machines that it has for them.
+    pub(super) async fn settle(&self, pools: Pools) -> Result<Pools> {
+        let open = self.cloud().clone();
+        let Some((fabric, region)) = open else {
+            return Ok(pools);
+        };
+        let (id, known) = self.make_known(&fabric, Some(pools.clone())).await?;
+        region.speak_for(&self.dir, &fabric.machines(&id));
+        Ok(known.unwrap_or(pools))
+    }
+
+    /// Makes the cluster known with these pools. Which machines they have is the cloud's affair from then on.
+    async fn make_known(
+        &self,
+        fabric: &Fabric,
+        pools: Option<Pools>,
+    ) -> Result<(String, Option<Pools>)> {
+        let adopted = fabric.adopt(&self.adopted(pools.as_ref())?).await;
+        let id = adopted.map_err(|e| Failure::new(Code::Failure, e.to_string()))?;
+        let Some(mut pools) = pools else {
+            return Ok((id, None));
+        };
+        super::super::region::take_machines(&mut pools, &fabric.machines(&id));
+        pools.write(&self.dir)?;
+        Ok((id, Some(pools)))
+    }
+
     /// This cluster, as a client of the cloud would write it.
-    fn adopted(&self) -> Result<Adopted> {
-        let pools = Pools::read(&self.dir)?.filter(|_| self.hollow == 0);
-        let (location, shown, sets) = match &pools {
+    fn adopted(&self, pools: Option<&Pools>) -> Result<Adopted> {
+        let (location, shown, sets) = match pools {
             Some(pools) => (pools.location.as_str(), profiles(pools), sets(pools)),
             None => {
                 let sets = json!({ pools::FIRST: self.dir.number() });

@@ -1,7 +1,7 @@
 //! The cloud controllers of a cluster, as a role: they follow the cloud that an azure.json names, and begin anew when it
 //! says something else.
 //!
-//! Nodes join here as what they are, with labels and routes of their own, so only Services need the cloud.
+//! Only nodes are followed that say that they are of a cloud: whoever joins with a token of his own stays.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use ::cloud_controllers::{Config, Connection, Error};
 use azure::{Arm, CloudConfig};
 use futures::FutureExt as _;
+use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use super::super::cloud_controllers as command;
@@ -16,8 +17,6 @@ use super::roles::Role;
 use crate::datadir::{DataDir, make_private, write_private};
 use crate::exit::{Failure, Result};
 
-/// What Services of type LoadBalancer need.
-const CONTROLLERS: [&str; 1] = ["service"];
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Where the cloud beside a cluster, or the one that a cluster is in, leaves an azure.json for it.
@@ -45,12 +44,12 @@ pub(crate) fn untell(dir: &DataDir) {
     let _ = std::fs::remove_file(file(dir));
 }
 
-/// The role; it waits for its azure.json.
-pub(super) fn role(file: PathBuf, connection: Connection) -> Role {
+/// The role; it waits for its azure.json. `pods` is where addresses of pods come from.
+pub(super) fn role(file: PathBuf, connection: Connection, pods: Ipv4Net) -> Role {
     Role::new(
         "cloud-controller-manager",
         (file, connection),
-        |(file, connection), until| async move {
+        move |(file, connection), until| async move {
             let until = until.shared();
             loop {
                 let text = tokio::select! {
@@ -64,7 +63,7 @@ pub(super) fn role(file: PathBuf, connection: Connection) -> Role {
                         () = changed => tracing::info!("the cloud is another one"),
                     }
                 };
-                follow(&text, &file, connection.clone(), ends).await?;
+                follow(&text, &file, (connection.clone(), pods), ends).await?;
             }
         },
     )
@@ -73,7 +72,7 @@ pub(super) fn role(file: PathBuf, connection: Connection) -> Role {
 async fn follow(
     text: &str,
     file: &Path,
-    connection: Connection,
+    (connection, pods): (Connection, Ipv4Net),
     until: impl Future<Output = ()> + Send,
 ) -> std::result::Result<(), Error> {
     let broken = |cause: String| Error::Broken(format!("`{}`: {cause}", file.display()));
@@ -83,7 +82,10 @@ async fn follow(
     let arm = Arm::connect(&cloud, client, |_| None).await;
     let arm = arm.map_err(|e| broken(e.to_string()))?;
     let mut config = Config::new(connection, cloud, arm);
-    config.selection = ::cloud_controllers::select(CONTROLLERS).map_err(broken)?;
+    config.cluster_cidrs = vec![pods.into()];
+    config.follows_strangers = false;
+    // This cloud is on the same machine: asking it costs little, and a machine that is gone is missed at once.
+    config.asks_about_well = true;
     ::cloud_controllers::run(config, until).await
 }
 

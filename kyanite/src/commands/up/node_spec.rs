@@ -52,14 +52,16 @@ RemainAfterExit=yes
 ExecStart=/bin/sh -c 'for image in /opt/kyanite/images/*.tar; do /usr/bin/ctr --namespace k8s.io images import \"$image\"; done'
 ";
 
+/// The image that a node runs.
+const IMAGE_LABEL: &str = "kubernetes.azure.com/node-image-version";
+
 /// How often a kubelet renews its lease if nobody says anything.
 const USUAL_BETWEEN_SIGNS: Duration = Duration::from_secs(10);
 
 /// What the nodes of a cluster have in common.
 pub(super) struct Cluster {
     pub(super) kubernetes_version: String,
-    pub(super) ca: Vec<u8>,
-    /// Signs what kubelets serve with.
+    /// Knows the cluster's authority, and signs what kubelets serve with.
     pub(super) pki: Pki,
     pub(super) gateway: Ipv4Addr,
     pub(super) network: &'static str,
@@ -68,6 +70,15 @@ pub(super) struct Cluster {
     pub(super) cluster_cidr: Ipv4Net,
     /// How long a node may be silent before it counts as lost.
     pub(super) grace_period: Duration,
+    /// Where it says which cloud this cluster is in, once it is in one.
+    pub(super) azure_json: Option<PathBuf>,
+}
+
+/// What machines join with that boot together.
+pub(super) struct Welcome {
+    pub(super) token: String,
+    /// Whom they trust: the cluster's authority, which may be another one by then.
+    pub(super) authority: Vec<u8>,
 }
 
 /// Programs of this host that its nodes run.
@@ -79,22 +90,35 @@ pub(super) struct Programs {
     pub(super) containerd: Option<PathBuf>,
     /// A directory of archives.
     pub(super) images: PathBuf,
+    /// kubectl and helm, where this host has them: for commands that AKS runs in a cluster.
+    pub(super) tools: Vec<PathBuf>,
 }
 
 impl Cluster {
-    fn labels(pools: &Pools, pool: &Pool, number: u64) -> Value {
+    /// Whether somebody tells new nodes who their machines are.
+    fn is_in_a_cloud(&self) -> bool {
+        self.azure_json.as_deref().is_some_and(Path::exists)
+    }
+
+    pub(super) fn labels(pools: &Pools, pool: &Pool, machine: &Machine) -> Value {
         let mut labels = json!({
             "agentpool": pool.name,
             "kubernetes.azure.com/agentpool": pool.name,
             "kubernetes.azure.com/mode": pool.mode,
             "kubernetes.azure.com/cluster": pools.group,
+            "kubernetes.azure.com/nodepool-type": "VirtualMachineScaleSets",
+            "kubernetes.azure.com/os-sku": "Ubuntu",
+            "kubernetes.azure.com/role": "agent",
             "node.kubernetes.io/instance-type": pool.vm_size,
             "topology.kubernetes.io/region": pools.location,
         });
+        if let Some(made) = &machine.made {
+            labels[IMAGE_LABEL] = json!(made.image);
+        }
         for (label, value) in &pool.labels {
             labels[label] = json!(value);
         }
-        let zone = match pool.zone(number) {
+        let zone = match pool.zone(machine.number) {
             Some(zone) => format!("{}-{zone}", pools.location),
             // What Azure says of a machine in no zone.
             None => "0".to_owned(),
@@ -103,12 +127,17 @@ impl Cluster {
         labels
     }
 
-    fn configuration(&self, pools: &Pools, pool: &Pool, number: u64, token: &str) -> Value {
+    fn configuration(
+        &self,
+        pools: &Pools,
+        (pool, machine): (&Pool, &Machine),
+        welcome: &Welcome,
+    ) -> Value {
         let mut configuration = json!({
             "version": "v1",
             "is_vhd": false,
             "kubernetes_version": self.kubernetes_version,
-            "kubernetes_ca_cert": STANDARD.encode(&self.ca),
+            "kubernetes_ca_cert": STANDARD.encode(&welcome.authority),
             // The cloud that nodes of AKS know; nothing of it is asked here yet.
             "auth_config": {"subscription_id": "00000000-0000-0000-0000-000000000000"},
             "cluster_config": {
@@ -119,7 +148,7 @@ impl Cluster {
             "api_server_config": {"api_server_name": API_SERVER},
             "bootstrapping_config": {
                 "bootstrapping_auth_method": "BOOTSTRAPPING_AUTH_METHOD_BOOTSTRAP_TOKEN",
-                "tls_bootstrapping_token": token,
+                "tls_bootstrapping_token": welcome.token,
             },
             "kube_binary_config": {"pod_infra_container_image_url": PAUSE_IMAGE},
             "network_config": {"network_plugin": "NETWORK_PLUGIN_AZURE"},
@@ -142,7 +171,7 @@ impl Cluster {
                     "--tls-cert-file": SERVING_CERTIFICATE,
                     "--tls-private-key-file": SERVING_KEY,
                 },
-                "kubelet_node_labels": Self::labels(pools, pool, number),
+                "kubelet_node_labels": Self::labels(pools, pool, machine),
             },
         });
         let flags = &mut configuration["kubelet_config"]["kubelet_flags"];
@@ -150,6 +179,9 @@ impl Cluster {
         let between_signs = self.grace_period / 5;
         if between_signs < USUAL_BETWEEN_SIGNS {
             flags["--node-status-update-frequency"] = go::print(between_signs).into();
+        }
+        if self.is_in_a_cloud() {
+            flags["--cloud-provider"] = "external".into();
         }
         if !pool.taints.is_empty() {
             flags["--register-with-taints"] = pool.taints.join(",").into();
@@ -162,11 +194,11 @@ impl Cluster {
         &self,
         pools: &Pools,
         (pool, machine): (&Pool, &Machine),
-        token: &str,
+        welcome: &Welcome,
         programs: &Programs,
     ) -> Result<Spec> {
         let (name, address) = (pool.node_name(machine.number), machine.address);
-        let configuration = self.configuration(pools, pool, machine.number, token);
+        let configuration = self.configuration(pools, (pool, machine), welcome);
         let configuration = configuration.to_string();
         let configuration =
             node_controller::config::read(configuration.as_bytes()).map_err(|e| {
@@ -235,6 +267,15 @@ impl Programs {
         ];
         let plugins = ["bridge", "host-local", "loopback", "portmap", "kyanite-cni"];
         binds.extend(plugins.map(|name| bind(&self.cni, format!("/opt/cni/bin/{name}"))));
+        let name = |tool: &Path| {
+            tool.file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+        };
+        let tools = self
+            .tools
+            .iter()
+            .filter_map(|tool| Some((tool, name(tool)?)));
+        binds.extend(tools.map(|(tool, name)| bind(tool, format!("/usr/local/bin/{name}"))));
         if let Some(directory) = &self.containerd {
             let programs = ["containerd", "containerd-shim-runc-v2", "ctr"];
             binds.extend(
@@ -256,12 +297,19 @@ mod tests {
         Cluster {
             kubernetes_version: "1.36.0".into(),
             pki: Pki::at("/nowhere".into(), std::time::SystemTime::UNIX_EPOCH),
-            ca: b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".into(),
             gateway: Ipv4Addr::new(10, 224, 0, 1),
             network: "cluster",
             cluster_dns: IpAddr::from([10, 0, 0, 10]),
             cluster_cidr: "10.244.0.0/16".parse().unwrap(),
             grace_period: Duration::from_secs(50),
+            azure_json: None,
+        }
+    }
+
+    fn welcome() -> Welcome {
+        Welcome {
+            token: "abcdef.0123456789abcdef".into(),
+            authority: b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".into(),
         }
     }
 
@@ -269,11 +317,19 @@ mod tests {
         Pools::simple("local", "MC_a_a_local".into(), pool(), 2)
     }
 
+    fn member(pools: &Pools, number: usize) -> (&Pool, &Machine) {
+        (&pools.pools[0], &pools.pools[0].machines[number])
+    }
+
     #[test]
     fn nodes_say_their_zone_and_what_their_pool_adds() {
         let mut pools = pools();
+        pools.grow(3);
         pools.pools[0].labels.insert("team".into(), "blue".into());
-        let labels = |number| Cluster::labels(&pools, &pools.pools[0], number);
+        let labels = |number| {
+            let (pool, machine) = member(&pools, number);
+            Cluster::labels(&pools, pool, machine)
+        };
         let zones: Vec<_> = (0..3)
             .map(|n| labels(n)["topology.kubernetes.io/zone"].clone())
             .collect();
@@ -281,7 +337,8 @@ mod tests {
         assert_eq!(labels(0)["team"], "blue");
         let mut nowhere = pools.clone();
         nowhere.pools[0].zones.clear();
-        let labels = Cluster::labels(&nowhere, &nowhere.pools[0], 0);
+        let (pool, machine) = member(&nowhere, 0);
+        let labels = Cluster::labels(&nowhere, pool, machine);
         assert_eq!(labels["topology.kubernetes.io/zone"], "0");
     }
 
@@ -294,7 +351,7 @@ mod tests {
                 grace_period,
                 ..cluster()
             };
-            let all = cluster.configuration(&pools, &pools.pools[0], 0, "abcdef.0123456789abcdef");
+            let all = cluster.configuration(&pools, member(&pools, 0), &welcome());
             all["kubelet_config"]["kubelet_flags"]["--node-status-update-frequency"].clone()
         };
         assert_eq!(flag(50), Value::Null);
@@ -306,7 +363,7 @@ mod tests {
         let mut pools = pools();
         pools.pools[0].taints.push("a=b:NoSchedule".into());
         let text = cluster()
-            .configuration(&pools, &pools.pools[0], 1, "abcdef.0123456789abcdef")
+            .configuration(&pools, member(&pools, 1), &welcome())
             .to_string();
         let read = node_controller::config::read(text.as_bytes()).unwrap();
         assert!(read.notices.is_empty(), "{:?}", read.notices);

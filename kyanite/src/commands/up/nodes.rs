@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::node_spec::{Cluster, Programs};
+use super::beside::Beside;
+use super::node_spec::{Cluster, Programs, Welcome};
+use super::node_style;
 use super::site::Site;
 use crate::addons::choice::Choice;
 use crate::addons::{ADDONS, readiness as addon_readiness};
@@ -22,6 +24,7 @@ use crate::client::Client;
 use crate::datadir::DataDir;
 use crate::exit::{Code, Failure, Result};
 use crate::join_tokens::{self, NODE_GROUP, Token};
+use crate::pki::Authority;
 use crate::pools::{Machine, Pool, Pools};
 use crate::stages::{Audience, Stages};
 
@@ -42,6 +45,8 @@ const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 pub(crate) enum Wish {
     /// These pools, from now on.
     Pools(Pools),
+    /// That these machines are no more, whatever becomes of their nodes: the cloud has none of them any longer.
+    Forget(Vec<String>),
     /// That machines run which do not, and that there are so many in all, if that has changed.
     Repair(Option<u64>),
 }
@@ -58,6 +63,8 @@ pub(super) struct Nodes {
     pub(super) cluster: Cluster,
     pub(super) programs: Programs,
     pub(super) pools: Pools,
+    /// The cloud beside it, if there is one: it has a say in which machines there are.
+    pub(super) cloud: Option<Beside>,
     /// Whether the API server reaches them through tunnels that an add-on opens.
     pub(super) has_tunnels: bool,
 }
@@ -97,20 +104,58 @@ impl Nodes {
     }
 
     async fn fulfil(&mut self, wish: Wish, dir: &DataDir) -> Result<Value> {
-        let is_repair = matches!(wish, Wish::Repair(_));
-        match wish {
-            Wish::Pools(pools) => self.pools = pools,
-            Wish::Repair(Some(count)) => self.pools.grow(count.try_into().unwrap_or(usize::MAX)),
-            Wish::Repair(None) => {}
-        }
-        self.pools.write(dir)?;
         let client = Client::connect(dir).await?;
         let mut stages = Stages::new(Audience::Log);
-        if is_repair {
-            return self.repair(&client, &mut stages).await;
+        match wish {
+            Wish::Repair(count) => {
+                if let Some(count) = count {
+                    self.grow(count.try_into().unwrap_or(usize::MAX)).await?;
+                    self.pools.write(dir)?;
+                }
+                self.repair(&client, &mut stages).await
+            }
+            Wish::Forget(names) => {
+                self.pools.forget(&names);
+                self.pools.write(dir)?;
+                self.remove_machines(names).await?;
+                Ok(json!({"ready": true}))
+            }
+            Wish::Pools(pools) => {
+                // Before it is written down what they are made of: whoever is interrupted here begins again.
+                self.unmake(&client, &pools).await?;
+                let before = std::mem::replace(&mut self.pools, pools);
+                self.pools.write(dir)?;
+                node_style::follow(&client, &before, &self.pools).await?;
+                self.bring(&client, &mut stages).await?;
+                Ok(json!({"ready": true}))
+            }
         }
-        self.bring(&client, &mut stages).await?;
-        Ok(json!({"ready": true}))
+    }
+
+    /// Gets machines until there are so many; the cloud says which.
+    async fn grow(&mut self, count: usize) -> Result<()> {
+        let before = self.pools.machines().count();
+        self.pools.grow(count);
+        match &self.cloud {
+            Some(cloud) if self.pools.machines().count() > before => {
+                self.pools = cloud.settle(self.pools.clone()).await?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes away machines that are to be made anew of something else.
+    async fn unmake(&self, client: &Client, wanted: &Pools) -> Result<()> {
+        let is_stale = |name: &String| {
+            let (own, wanted) = (self.pools.find(name), wanted.find(name));
+            own.zip(wanted)
+                .is_some_and(|(own, wanted)| own.is_stale(wanted))
+        };
+        let stale: Vec<String> = self.pools.names().into_iter().filter(is_stale).collect();
+        // The machine first: one that still ran would make its node again, as it was.
+        self.remove_machines(stale.clone()).await?;
+        delete_nodes(client, &stale).await
     }
 
     // Takes away the machines of no pool, boots the others and waits for their nodes.
@@ -164,12 +209,17 @@ impl Nodes {
         work: fn(&Site, &machines::Spec) -> Result<bool>,
     ) -> Result<Boots> {
         let before = client.get(NODES).await?;
-        let token = self.token(client).await?;
+        let authority = self.cluster.pki.authority(Authority::Cluster).cert;
+        let welcome = Welcome {
+            token: self.token(client).await?,
+            authority: std::fs::read(&authority)
+                .map_err(|e| Failure::file("read", &authority, &e))?,
+        };
         let mut boots = JoinSet::new();
         for member in members {
             let spec = self
                 .cluster
-                .machine(&self.pools, *member, &token, &self.programs)?;
+                .machine(&self.pools, *member, &welcome, &self.programs)?;
             let site = self.site.clone();
             boots.spawn_blocking(move || work(&site, &spec).map(|done| done.then_some(spec.name)));
         }
@@ -178,18 +228,23 @@ impl Nodes {
         Ok(Boots { names, before })
     }
 
-    // The node first: nothing is given to it while its machine goes.
     async fn remove_others(&self, client: &Client) -> Result<()> {
         let wanted = self.pools.names();
+        let mut others = self.site.machines()?;
+        others.retain(|name| !wanted.contains(name));
+        self.remove(client, others).await
+    }
+
+    // The node first: nothing is given to it while its machine goes.
+    async fn remove(&self, client: &Client, names: Vec<String>) -> Result<()> {
+        delete_nodes(client, &names).await?;
+        self.remove_machines(names).await
+    }
+
+    async fn remove_machines(&self, names: Vec<String>) -> Result<()> {
+        let there = self.site.machines()?;
         let mut removals = JoinSet::new();
-        for name in self.site.machines()? {
-            if wanted.contains(&name) {
-                continue;
-            }
-            match client.delete(&format!("{NODES}/{name}")).await {
-                Err(failure) if failure.code != Code::NotFound => return Err(failure),
-                _ => {}
-            }
+        for name in names.into_iter().filter(|name| there.contains(name)) {
             let site = self.site.clone();
             removals.spawn_blocking(move || site.remove(&name));
         }
@@ -272,6 +327,16 @@ impl Nodes {
         let names = self.pools.names();
         Ok(names.iter().map(|name| row(&nodes, name)).collect())
     }
+}
+
+async fn delete_nodes(client: &Client, names: &[String]) -> Result<()> {
+    for name in names {
+        match client.delete(&format!("{NODES}/{name}")).await {
+            Err(failure) if failure.code != Code::NotFound => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 async fn finished<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
@@ -403,9 +468,23 @@ pub(super) fn programs(dir: &DataDir) -> Result<Programs> {
     Ok(Programs {
         images: images(dir, &kyanite)?,
         containerd: containerd()?,
+        tools: tools(),
         kyanite,
         cni,
     })
+}
+
+// Whoever runs a command in a cluster expects these; it works without, but not with them.
+fn tools() -> Vec<PathBuf> {
+    let named = std::env::var_os("KUBECTL").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let find = |name: &str| {
+        let mut all = places.iter().map(|place| place.join(name));
+        all.find(|program| program.is_file())
+    };
+    let kubectl = named.filter(|at| at.is_file()).or_else(|| find("kubectl"));
+    kubectl.into_iter().chain(find("helm")).collect()
 }
 
 // Nobody needs to pull what nodes have from the start.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -110,10 +111,19 @@ pub(super) fn of_cloud(
     up: &Up,
     dir: &DataDir,
 ) -> Option<Role> {
-    let own = up.beside.cloud.then(|| cloud_controllers::file(dir));
-    let file = up.beside.cloud_config.clone().or(own)?;
+    let file = azure_json(up, dir)?;
     let connection = connection(server, pki, "admin");
-    Some(cloud_controllers::role(file, connection))
+    Some(cloud_controllers::role(
+        file,
+        connection,
+        super::cluster_cidr(up),
+    ))
+}
+
+/// Where it says which cloud this cluster is in, if it is to be in one.
+pub(super) fn azure_json(up: &Up, dir: &DataDir) -> Option<PathBuf> {
+    let own = up.beside.cloud.then(|| cloud_controllers::file(dir));
+    up.beside.cloud_config.clone().or(own)
 }
 
 /// What the controllers of a data directory's cluster are told.

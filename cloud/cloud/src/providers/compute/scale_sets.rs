@@ -9,6 +9,7 @@ use crate::arm::document::{self, Document};
 use crate::arm::fault::{self, Fault};
 use crate::arm::id::Id;
 use crate::arm::kind::Draft;
+use crate::arm::operation::{self, Begin, Verb};
 use crate::chance::seven_digits;
 use crate::exchange::Reply;
 use crate::turn::Turn;
@@ -233,6 +234,18 @@ fn shrink(turn: &mut Turn<'_>, mut present: Vec<Document>, fewer: u64) -> Result
     Ok(())
 }
 
+/// Takes a machine out of its set, which is smaller then.
+pub(in crate::providers) fn take_instance(
+    turn: &mut Turn<'_>,
+    instance: &Document,
+) -> Result<(), Fault> {
+    drop_instance(turn, instance)?;
+    if let Some(id) = Id::parse(instance.id()) {
+        lower(turn, &id, 1);
+    }
+    Ok(())
+}
+
 fn drop_instance(turn: &mut Turn<'_>, instance: &Document) -> Result<(), Fault> {
     disks::release(turn, &instance.body)?;
     if let Some(subnet) = instance.hidden["subnet"].as_str() {
@@ -431,6 +444,33 @@ pub(super) fn power(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault
 
 pub(super) fn power_one(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     machines::power(turn, call)
+}
+
+/// `simulateEviction` of a spot machine: it goes, or is off, as its set says.
+pub(super) fn evict(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (id, mut instance) = target(turn, call)?;
+    let set = id
+        .parent()
+        .and_then(|set| document::get(turn, &set.to_string()));
+    let profile = set.map(|set| set.body["properties"]["virtualMachineProfile"].clone());
+    let profile = profile.unwrap_or_default();
+    if profile["priority"] != "Spot" {
+        let message = "The VM is not a Spot VM; only those can be evicted.";
+        return Err(Fault::conflict("OperationNotAllowed", message));
+    }
+    if profile["evictionPolicy"] == "Deallocate" {
+        instance.hidden["power"] = json!("deallocated");
+        let mut begin = Begin::new(Verb::Action, instance.id(), 100);
+        begin.action = json!({"word": "deallocate", "input": {}});
+        operation::begin(turn, begin);
+    } else {
+        let begin = Begin::new(Verb::Delete, instance.id(), 100);
+        instance.operation = Some(operation::begin(turn, begin));
+        instance.body["properties"]["provisioningState"] = json!("Deleting");
+        leave_instance(turn, &id, &instance)?;
+    }
+    document::put(turn, &instance);
+    Ok(Reply::empty(204))
 }
 
 pub(super) fn delete_instances(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {

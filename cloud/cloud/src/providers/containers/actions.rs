@@ -5,13 +5,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::super::Call;
-use super::{cluster, nodes, releases};
+use super::{cluster, nodes, pools, releases};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::{self, Fault};
 use crate::arm::id::Id;
 use crate::arm::kind::Goes;
 use crate::arm::operation::{self, Begin, Verb};
 use crate::exchange::Reply;
+use crate::providers::compute;
 use crate::settings::ClusterAccess;
 use crate::turn::Turn;
 
@@ -33,11 +34,7 @@ fn pool<'d>(cluster: &'d Document, name: &str) -> Result<&'d Value, Fault> {
         .as_array()
         .into_iter()
         .flatten();
-    let found = all.find(|pool| {
-        pool["name"]
-            .as_str()
-            .is_some_and(|n| n.eq_ignore_ascii_case(name))
-    });
+    let found = all.find(|pool| is_named(pool, name));
     found.ok_or_else(|| {
         let message = format!("Could not find the agentpool {name} in the managed cluster.");
         Fault::new(404, "NotFound", message).flat()
@@ -138,12 +135,19 @@ pub(super) fn abort(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault
             pool["provisioningState"] = json!("Canceled");
         }
     }
+    operation::settled(turn, &mut found);
     document::put(turn, &found);
     Ok(Reply::empty(204))
 }
 
 pub(super) fn rotate(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let (id, found) = cluster(turn, call)?;
+    check_running(&found)?;
+    if found.hidden["adopted"] == true {
+        let message = "This cluster was started with `kyanite up` and this cloud is a part of it: rotate its certificates \
+            with `kyanite certs rotate`.";
+        return Err(Fault::conflict("OperationNotAllowed", message).flat());
+    }
     begin(
         turn,
         call,
@@ -152,6 +156,18 @@ pub(super) fn rotate(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Faul
         "RotatingClusterCertificates",
         Value::Null,
     )
+}
+
+/// Nothing but starting and deleting is done with a cluster that is stopped.
+fn check_running(cluster: &Document) -> Result<(), Fault> {
+    match cluster.body["properties"]["powerState"]["code"] == "Stopped" {
+        true => Err(Fault::conflict(
+            "OperationNotAllowed",
+            "managed cluster is in stopped state; only start and delete are allowed.",
+        )
+        .flat()),
+        false => Ok(()),
+    }
 }
 
 pub(super) fn reset(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
@@ -165,16 +181,30 @@ pub(super) fn reset(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault
 }
 
 pub(super) fn upgrade_image(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
-    let (id, found) = cluster(turn, call)?;
-    pool(&found, &call.names[1])?;
-    begin(
-        turn,
-        call,
-        &id,
-        found,
-        "UpgradingNodeImageVersion",
-        Value::Null,
-    )
+    let (id, mut found) = cluster(turn, call)?;
+    check_running(&found)?;
+    let own = pool(&found, &call.names[1])?;
+    let (name, newest) = (
+        own["name"].as_str().unwrap_or_default(),
+        pools::newest_image(own),
+    );
+    let state = "UpgradingNodeImageVersion";
+    // There is nothing to do but for an upgrade that did not come to its end.
+    if own["nodeImageVersion"] == *newest && found.hidden["rolling"][name] != true {
+        return begin(turn, call, &id, found, state, Value::Null);
+    }
+    let all = found.body["properties"]["agentPoolProfiles"].as_array_mut();
+    let named = |pool: &&mut Value| is_named(pool, &call.names[1]);
+    if let Some(pool) = all.into_iter().flatten().find(named) {
+        pool["nodeImageVersion"] = json!(newest);
+        pool["provisioningState"] = json!(state);
+    }
+    begin(turn, call, &id, found, state, Value::Null)
+}
+
+fn is_named(pool: &Value, name: &str) -> bool {
+    let own = pool["name"].as_str();
+    own.is_some_and(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// Takes named machines out of a pool, and lowers its count by as many.
@@ -199,17 +229,7 @@ pub(super) fn delete_machines(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Re
             );
             return Err(Fault::new(404, "NotFound", message).flat());
         };
-        if let Some(parent) = Id::parse(machine.id()).and_then(|id| id.parent())
-            && let Some(mut set) = document::get(turn, &parent.to_string())
-        {
-            let fewer = set.body["sku"]["capacity"]
-                .as_u64()
-                .unwrap_or(0)
-                .saturating_sub(1);
-            set.body["sku"]["capacity"] = json!(fewer);
-            document::put(turn, &set);
-        }
-        turn.remove(crate::arm::id::key(machine.id()));
+        compute::drop_instance(turn, machine)?;
     }
     for pool in found.body["properties"]["agentPoolProfiles"]
         .as_array_mut()
@@ -307,7 +327,7 @@ pub(super) fn pool_upgrades(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Repl
         "id": format!("{}/agentPools/{}/upgradeProfiles/default", found.id(), call.names[1]), "name": "default",
         "type": "Microsoft.ContainerService/managedClusters/agentPools/upgradeProfiles",
         "properties": {"kubernetesVersion": pool["currentOrchestratorVersion"], "osType": pool["osType"],
-            "upgrades": shown, "latestNodeImageVersion": pool["nodeImageVersion"]},
+            "upgrades": shown, "latestNodeImageVersion": pools::newest_image(pool)},
     })))
 }
 
@@ -380,32 +400,58 @@ fn credential(turn: &mut Turn<'_>, call: &Call<'_>, who: &str) -> Result<Reply, 
     ))
 }
 
-/// `runCommand`: nothing runs in a hollow cluster, and that is what it says.
+/// `runCommand`: begins what [`command_result`] tells of. Nothing runs in a hollow cluster, and that is what it says.
 pub(super) fn run_command(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let (_, found) = cluster(turn, call)?;
-    let body = call.body()?;
+    check_running(&found)?;
+    if found.body["properties"]["apiServerAccessProfile"]["disableRunCommand"] == true {
+        let message = "The run command is disabled for this managed cluster.";
+        return Err(Fault::bad("RunCommandDisabled", message).flat());
+    }
+    let mut input = call.body()?;
+    // az finds its own with `\w+`.
     let id = turn.chance.hex(32);
-    let now = crate::chance::seven_digits(turn.now);
-    let result = json!({"id": id, "properties": {"provisioningState": "Succeeded", "exitCode": 0, "startedAt": now,
-        "finishedAt": now, "logs": "", "reason": format!("the cluster is hollow; not run: {}", body["command"])}});
-    turn.put(format!("command/{id}"), result);
+    document::object(&mut input);
+    input["id"] = json!(id);
+    let mut begin = Begin::new(Verb::Action, found.id(), 100);
+    let reason = format!("the cluster is hollow; not run: {}", input["command"]);
+    begin.output = json!({"exitCode": 0, "logs": "", "reason": reason});
+    begin.action = json!({"word": "runcommand", "input": input});
+    let operation = operation::begin(turn, begin);
+    turn.put(format!("command/{id}"), json!({ "operation": operation }));
     let address = format!(
         "{}{}/commandResults/{id}?api-version={}",
         turn.settings.origin,
         found.id(),
         call.version()
     );
-    Ok(Reply::json(
-        202,
-        json!({"id": id, "properties": {"provisioningState": "Running"}}),
-    )
-    .with("location", &address)
-    .with("retry-after-ms", "100"))
+    Ok(running(&id).with("location", &address))
+}
+
+fn running(id: &str) -> Reply {
+    let body = json!({"id": id, "properties": {"provisioningState": "Running"}});
+    Reply::json(202, body).with("retry-after-ms", "100")
 }
 
 pub(super) fn command_result(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
-    let found = turn.get(&format!("command/{}", call.names[1]));
-    found
-        .map(Reply::ok)
-        .ok_or_else(|| Fault::new(404, "NotFound", "The command was not found.").flat())
+    let id = &call.names[1];
+    let found = turn.get(&format!("command/{id}"));
+    let operation = found.and_then(|found| turn.get(&operation::key(found["operation"].as_str()?)));
+    let Some(operation) = operation else {
+        return Err(Fault::new(404, "NotFound", "The command was not found.").flat());
+    };
+    let mut properties = operation["output"].clone();
+    document::object(&mut properties);
+    let state = match operation["status"].as_str() {
+        Some("InProgress") => return Ok(running(id)),
+        Some("Succeeded") => "Succeeded",
+        _ => {
+            properties["reason"] = operation["error"]["message"].clone();
+            "Failed"
+        }
+    };
+    properties["provisioningState"] = json!(state);
+    properties["startedAt"] = operation["start"].clone();
+    properties["finishedAt"] = operation["end"].clone();
+    Ok(Reply::ok(json!({"id": id, "properties": properties})))
 }

@@ -36,6 +36,9 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
     let before = draft.was("/properties/agentPoolProfiles");
     let change = pools_of(draft, &before, version)?;
     draft.body["type"] = json!("Microsoft.ContainerService/ManagedClusters");
+    if let Some(trouble) = turn.settings.region.objection(draft.kind.name, &draft.body) {
+        return Err(Fault::bad(&trouble.code, trouble.message));
+    }
     say(draft, change);
     Ok(())
 }
@@ -292,7 +295,15 @@ fn pools_of(
             .find(|b| b["name"] == pool["name"]);
         pools::decide(&cluster, pool, own)?;
         has_system |= pool["mode"] == "System";
-        let state = pool_change(pool, own);
+        // An upgrade that did not come to its end goes on with the next write.
+        let name = pool["name"].as_str().unwrap_or_default();
+        let is_half_done = draft
+            .before
+            .is_some_and(|b| b.hidden["rolling"][name] == true);
+        let state = match is_half_done {
+            true => Some(Change::Upgraded),
+            false => pool_change(pool, own),
+        };
         if change == Change::Other {
             change = state.unwrap_or(change);
         }
@@ -376,25 +387,64 @@ fn say(draft: &mut Draft<'_>, change: Change) {
     draft.milliseconds = if change == Change::Created { 1500 } else { 800 };
 }
 
-/// When an operation ends, the nodes' group is brought to what the cluster says.
+/// When an operation is about to end, the nodes' group is brought to what the cluster says.
 pub(super) fn finish(turn: &mut Turn<'_>, document: &mut Document) {
     let stopped = document.body["properties"]["powerState"]["code"] == "Stopped";
     let was_stopped = document.hidden["stopped"] == true;
-    for pool in document.body["properties"]["agentPoolProfiles"]
-        .as_array_mut()
-        .into_iter()
-        .flatten()
-    {
-        if stopped {
-            pool["powerState"] = json!({"code": "Stopped"});
-        } else if was_stopped {
-            pool["powerState"] = json!({"code": "Running"});
-        }
+    if stopped != was_stopped {
+        power_pools(document, stopped);
     }
     document.hidden["stopped"] = json!(stopped);
+    sync(turn, document);
+    if stopped != was_stopped {
+        nodes::power(
+            turn,
+            document,
+            if stopped { "deallocated" } else { "running" },
+        );
+    }
+}
+
+/// Pools stop and start with their cluster; those that were stopped before stay so.
+fn power_pools(document: &mut Document, stopped: bool) {
+    let pools = document.body["properties"]["agentPoolProfiles"].as_array_mut();
+    let mut stayed = document.hidden["stoppedPools"].take();
+    if stopped {
+        stayed = json!([]);
+    }
+    for pool in pools.into_iter().flatten() {
+        let name = pool["name"].clone();
+        let listed = stayed.as_array().is_some_and(|all| all.contains(&name));
+        match (stopped, pool["powerState"]["code"] == "Stopped") {
+            (true, true) => {
+                if let Some(all) = stayed.as_array_mut() {
+                    all.push(name);
+                }
+            }
+            (true, false) => pool["powerState"] = json!({"code": "Stopped"}),
+            (false, _) if !listed => pool["powerState"] = json!({"code": "Running"}),
+            (false, _) => {}
+        }
+    }
+    document.hidden["stoppedPools"] = if stopped { stayed } else { json!([]) };
+}
+
+fn sync(turn: &mut Turn<'_>, document: &mut Document) {
     if let Err(fault) = nodes::sync(turn, document) {
         document.body["properties"]["provisioningState"] = json!("Failed");
         document.body["properties"]["status"] = json!({"provisioningError": fault.error()});
+    }
+}
+
+/// When an operation has ended, machines that were there for its time only are no more.
+pub(super) fn settled(turn: &mut Turn<'_>, document: &mut Document) {
+    let is_well = document.state() == "Succeeded";
+    if is_well {
+        document.hidden["rolling"] = json!({});
+    }
+    if document.hidden["surged"] == true {
+        document.hidden["surged"] = json!(false);
+        sync(turn, document);
     }
 }
 
@@ -411,5 +461,184 @@ pub(super) fn check_own(document: &Document) -> Result<(), Fault> {
             "This cluster was started with `kyanite up` and this cloud is a part of it: stop it with `kyanite down`.",
         )),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::arena::{Arena, SUBSCRIPTION};
+    use crate::arm::operation;
+
+    const CLUSTER: &str =
+        "/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c";
+
+    fn with_cluster() -> Arena {
+        let mut arena = Arena::new();
+        arena.group("g");
+        let body = json!({"location": "eastus", "identity": {"type": "SystemAssigned"}, "properties": {"dnsPrefix": "c",
+            "agentPoolProfiles": [{"name": "p", "count": 3, "mode": "System", "vmSize": ""}]}});
+        assert_eq!(arena.done("PUT", CLUSTER, body).0, 201);
+        arena
+    }
+
+    fn shown(arena: &mut Arena) -> Value {
+        let shown = arena.ask("GET", CLUSTER, Value::Null);
+        shown.document()["properties"].clone()
+    }
+
+    /// Numbers and power of the machines.
+    fn machines(arena: &mut Arena) -> Vec<(u64, String)> {
+        let own = format!("{SUBSCRIPTION}{CLUSTER}");
+        let all = arena.turn(|turn| {
+            let cluster = document::get(turn, &own).unwrap();
+            nodes::machines(turn, &cluster, "p")
+        });
+        let mut all: Vec<(u64, String)> = all
+            .iter()
+            .map(|one| {
+                let number = one.body["instanceId"].as_str().unwrap().parse().unwrap();
+                (number, one.hidden["power"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn numbers(arena: &mut Arena) -> Vec<u64> {
+        machines(arena)
+            .into_iter()
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    #[test]
+    fn machines_of_a_cluster_that_stops_are_off_and_the_same_when_it_starts() {
+        let mut arena = with_cluster();
+        let power = |power: &str| (0..3).map(|n| (n, power.to_owned())).collect::<Vec<_>>();
+        assert_eq!(machines(&mut arena), power("running"));
+        assert_eq!(
+            arena
+                .done("POST", &format!("{CLUSTER}/stop"), Value::Null)
+                .0,
+            202
+        );
+        assert_eq!(machines(&mut arena), power("deallocated"));
+        assert_eq!(
+            shown(&mut arena)["agentPoolProfiles"][0]["powerState"]["code"],
+            "Stopped"
+        );
+        // Once more is no different.
+        assert_eq!(
+            arena
+                .done("POST", &format!("{CLUSTER}/stop"), Value::Null)
+                .0,
+            204
+        );
+        let refused = arena.done(
+            "POST",
+            &format!("{CLUSTER}/runCommand"),
+            json!({"command": "x"}),
+        );
+        assert_eq!(refused, (409, "OperationNotAllowed".into()));
+        assert_eq!(
+            arena
+                .done("POST", &format!("{CLUSTER}/start"), Value::Null)
+                .0,
+            202
+        );
+        assert_eq!(machines(&mut arena), power("running"));
+        assert_eq!(
+            shown(&mut arena)["agentPoolProfiles"][0]["powerState"]["code"],
+            "Running"
+        );
+    }
+
+    #[test]
+    fn an_upgrade_has_one_more_machine_while_it_goes_on_and_goes_on_after_it_failed() {
+        let mut arena = with_cluster();
+        let begin = |arena: &mut Arena| {
+            let path = format!("{CLUSTER}/agentPools/p/upgradeNodeImageVersion");
+            assert_eq!(arena.ask("POST", &path, Value::Null).status, 202);
+            let is_due =
+                |(key, entry): (&String, &Value)| operation::due(key, entry).map(|_| key.clone());
+            let key = arena.state.0.iter().find_map(is_due).unwrap();
+            let id = key.trim_start_matches("op/").to_owned();
+            // What a region is asked for: the one that stands in for others is among it.
+            arena.turn(|turn| crate::arm::orders::needs(turn, &id));
+            let mut operation = arena.turn(|turn| turn.get(&key)).unwrap();
+            if operation["laid"] != true {
+                arena.turn(|turn| {
+                    let own = format!("{SUBSCRIPTION}{CLUSTER}");
+                    let mut cluster = document::get(turn, &own).unwrap();
+                    operation::lay(turn, &mut cluster, &Value::Null);
+                    document::put(turn, &cluster);
+                    operation["laid"] = json!(true);
+                    turn.put(key.clone(), operation.clone());
+                });
+            }
+            id
+        };
+        let before = shown(&mut arena)["agentPoolProfiles"][0]["nodeImageVersion"].clone();
+        let id = begin(&mut arena);
+        assert_eq!(numbers(&mut arena), [0, 1, 2, 3]);
+        arena.turn(|turn| operation::fail(turn, &id, json!({"code": "UpgradeFailed"})));
+        assert_eq!(numbers(&mut arena), [0, 1, 2]);
+        let failed = shown(&mut arena);
+        assert_eq!(failed["provisioningState"], "Failed");
+        assert_eq!(
+            failed["agentPoolProfiles"][0]["provisioningState"],
+            "Failed"
+        );
+        assert_eq!(
+            failed["status"]["provisioningError"]["code"],
+            "UpgradeFailed"
+        );
+
+        let id = begin(&mut arena);
+        assert_eq!(
+            numbers(&mut arena),
+            [0, 1, 2, 4],
+            "it goes on, with another one"
+        );
+        arena.turn(|turn| operation::complete(turn, &id));
+        assert_eq!(numbers(&mut arena), [0, 1, 2]);
+        let done = shown(&mut arena);
+        assert_eq!(
+            done["agentPoolProfiles"][0]["provisioningState"],
+            "Succeeded"
+        );
+        assert_eq!(done["status"], Value::Null);
+        assert_ne!(done["agentPoolProfiles"][0]["nodeImageVersion"], before);
+        let id = begin(&mut arena);
+        assert_eq!(numbers(&mut arena), [0, 1, 2], "there is nothing newer");
+        arena.turn(|turn| operation::complete(turn, &id));
+    }
+
+    #[test]
+    fn routes_of_a_cluster_with_kubenet_are_in_a_table_of_its_subnet() {
+        let mut arena = Arena::new();
+        arena.group("g");
+        let body = json!({"location": "eastus", "identity": {"type": "SystemAssigned"}, "properties": {"dnsPrefix": "c",
+            "networkProfile": {"networkPlugin": "kubenet"},
+            "agentPoolProfiles": [{"name": "p", "count": 1, "mode": "System", "vmSize": ""}]}});
+        assert_eq!(arena.done("PUT", CLUSTER, body).0, 201);
+        let own = format!("{SUBSCRIPTION}{CLUSTER}");
+        let config = arena
+            .turn(|turn| super::super::cloud_config(turn, &own))
+            .unwrap();
+        let table = config["routeTableName"].as_str().unwrap();
+        let path = format!(
+            "/resourceGroups/MC_g_c_eastus/providers/Microsoft.Network/routeTables/{table}"
+        );
+        let found = arena.ask("GET", &path, Value::Null);
+        let subnets = &found.document()["properties"]["subnets"];
+        assert_eq!(
+            subnets.as_array().map(Vec::len),
+            Some(1),
+            "{}",
+            found.document()
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::principal;
+use super::{pools as profiles, principal};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::id::{self, Id};
@@ -83,7 +83,8 @@ pub(super) fn sync(turn: &mut Turn<'_>, cluster: &mut Document) -> Result<(), Fa
         .to_owned();
     let name = cluster.body["name"].as_str().unwrap_or_default().to_owned();
     let kubelet = kubelet_identity(turn, cluster, &group, &name)?;
-    let subnet = network(turn, &group, &location, &suffix)?;
+    let routed = cluster.body["properties"]["networkProfile"]["networkPlugin"] == "kubenet";
+    let subnet = network(turn, &group, &location, (&suffix, routed))?;
     let pools = balancer(turn, cluster, &group)?;
     principal::ensure(turn, cluster, &group);
     let mut kept = Vec::new();
@@ -105,7 +106,14 @@ pub(super) fn sync(turn: &mut Turn<'_>, cluster: &mut Document) -> Result<(), Fa
         let set = format!("aks-{title}-{digits}-vmss");
         kept.push(set.clone());
         let id = format!("{group}/providers/Microsoft.Compute/virtualMachineScaleSets/{set}");
-        let body = scale_set(cluster, profile, &set, &subnet, &pools, &kubelet);
+        let (body, is_surged) = scale_set(cluster, profile, &set, &subnet, &pools, &kubelet);
+        if is_surged {
+            cluster.hidden["surged"] = json!(true);
+        }
+        if profiles::is_rolled(profile) {
+            document::object(&mut cluster.hidden["rolling"]);
+            cluster.hidden["rolling"][title] = json!(true);
+        }
         make(turn, &id, body)?;
     }
     let sets = document::of_kind(turn, &group, "Microsoft.Compute/virtualMachineScaleSets");
@@ -139,7 +147,7 @@ fn network(
     turn: &mut Turn<'_>,
     group: &str,
     location: &Value,
-    suffix: &str,
+    (suffix, is_routed): (&str, bool),
 ) -> Result<String, Fault> {
     let rules = format!(
         "{group}/providers/Microsoft.Network/networkSecurityGroups/aks-agentpool-{suffix}-nsg"
@@ -148,16 +156,30 @@ fn network(
     let network = format!("{group}/providers/Microsoft.Network/virtualNetworks/aks-vnet-{suffix}");
     let subnet = format!("{network}/subnets/aks-subnet");
     if document::get(turn, &network).is_none() {
+        let mut own =
+            json!({"addressPrefix": "10.224.0.0/16", "networkSecurityGroup": {"id": rules}});
+        if is_routed {
+            let table = format!(
+                "{group}/providers/Microsoft.Network/routeTables/{}",
+                route_table(suffix)
+            );
+            make(turn, &table, json!({ "location": location }))?;
+            own["routeTable"] = json!({ "id": table });
+        }
         make(
             turn,
             &network,
             json!({"location": location, "properties": {
             "addressSpace": {"addressPrefixes": ["10.224.0.0/12"]},
-            "subnets": [{"name": "aks-subnet", "properties": {"addressPrefix": "10.224.0.0/16",
-                "networkSecurityGroup": {"id": rules}}}]}}),
+            "subnets": [{"name": "aks-subnet", "properties": own}]}}),
         )?;
     }
     Ok(subnet)
+}
+
+/// The table that kubenet's routes are in.
+pub(super) fn route_table(suffix: &str) -> String {
+    format!("aks-agentpool-{suffix}-routetable")
 }
 
 /// The balancer that nodes reach the Internet through; gives its pools.
@@ -208,14 +230,18 @@ fn scale_set(
     subnet: &str,
     pools: &[String],
     kubelet: &str,
-) -> Value {
+) -> (Value, bool) {
     let title = profile["name"].as_str().unwrap_or_default();
     let own = profile["vnetSubnetID"].as_str().unwrap_or(subnet);
-    let is_stopped = profile["powerState"]["code"] == "Stopped";
-    let count = if is_stopped {
-        0
-    } else {
-        profile["count"].as_u64().unwrap_or(0)
+    // A pool that is stopped has no machines; those of a cluster that is stopped are off, and stay.
+    let is_off = profile["powerState"]["code"] == "Stopped" && cluster.hidden["stopped"] != true;
+    let is_kept_off = cluster.hidden["stoppedPools"]
+        .as_array()
+        .is_some_and(|all| all.contains(&profile["name"]));
+    let surge = profiles::surge(profile);
+    let count = match is_off || is_kept_off {
+        true => 0,
+        false => profile["count"].as_u64().unwrap_or(0) + surge,
     };
     let ids: Vec<Value> = pools.iter().map(|id| json!({ "id": id })).collect();
     let version = profile["currentOrchestratorVersion"]
@@ -253,7 +279,7 @@ fn scale_set(
                             "loadBalancerBackendAddressPools": ids}}]}}]},
                 "extensionProfile": {"extensions": [{"name": "vmssCSE", "properties": {"publisher": "Microsoft.Azure.Extensions",
                     "type": "CustomScript", "typeHandlerVersion": "2.0", "autoUpgradeMinorVersion": true}}]},
-                "priority": profile["scaleSetPriority"]}},
+                "priority": profile["scaleSetPriority"], "evictionPolicy": profile["scaleSetEvictionPolicy"]}},
     });
     if profile["availabilityZones"]
         .as_array()
@@ -261,7 +287,23 @@ fn scale_set(
     {
         body["zones"] = profile["availabilityZones"].clone();
     }
-    body
+    (body, surge > 0)
+}
+
+/// Notes of every machine of a cluster that it is on or off.
+pub(super) fn power(turn: &mut Turn<'_>, cluster: &Document, power: &str) {
+    let pools = cluster.body["properties"]["agentPoolProfiles"].as_array();
+    let names = pools
+        .into_iter()
+        .flatten()
+        .filter_map(|p| p["name"].as_str());
+    for mut machine in names
+        .flat_map(|pool| machines(turn, cluster, pool))
+        .collect::<Vec<_>>()
+    {
+        machine.hidden["power"] = json!(power);
+        document::put(turn, &machine);
+    }
 }
 
 /// The machines of a pool, with the scale set's name.
@@ -277,7 +319,7 @@ pub(super) fn machines(turn: &Turn<'_>, cluster: &Document, pool: &str) -> Vec<D
 }
 
 /// The machines of all pools, for whom stands behind the cluster.
-pub(in crate::providers) fn wanted(turn: &Turn<'_>, cluster: &Document) -> Vec<Node> {
+pub(crate) fn wanted(turn: &Turn<'_>, cluster: &Document) -> Vec<Node> {
     let pools = cluster.body["properties"]["agentPoolProfiles"].as_array();
     let names = pools
         .into_iter()

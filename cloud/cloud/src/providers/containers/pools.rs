@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::compute::sizes;
-use super::releases::{self, NODE_IMAGE};
+use super::releases::{self, NEWEST_IMAGE, NODE_IMAGE};
 use crate::arm::document;
 use crate::arm::fault::Fault;
 
@@ -67,6 +67,12 @@ pub(super) fn decide(
     sizes::check(&size, cluster.location)?;
     disk(pool, &size);
     version(cluster, pool, before)?;
+    upgrade_settings(pool)?;
+    // Nodes that are made anew get the newest image.
+    if before.is_some_and(|b| b["currentOrchestratorVersion"] != pool["currentOrchestratorVersion"])
+    {
+        pool["nodeImageVersion"] = json!(newest_image(pool));
+    }
     if pool["maxPods"].as_u64().unwrap_or(0) == 0 {
         pool["maxPods"] = json!(cluster.max_pods);
     }
@@ -74,20 +80,104 @@ pub(super) fn decide(
         pool["osSKU"] = json!("Windows2022");
     }
     if pool["nodeImageVersion"].is_null() {
-        pool["nodeImageVersion"] = json!(image(&size));
+        pool["nodeImageVersion"] = json!(image(&size, NODE_IMAGE));
     }
     spot(pool)?;
     counts(pool)?;
     system(pool)
 }
 
-fn image(size: &str) -> String {
+fn image(size: &str, version: &str) -> String {
     let sku = if sizes::is_arm(size) {
         "2404gen2arm64containerd"
     } else {
         "2404gen2containerd"
     };
-    format!("AKSUbuntu-{sku}-{NODE_IMAGE}")
+    format!("AKSUbuntu-{sku}-{version}")
+}
+
+/// The newest image there is for a pool's nodes.
+pub(super) fn newest_image(pool: &Value) -> String {
+    image(pool["vmSize"].as_str().unwrap_or_default(), NEWEST_IMAGE)
+}
+
+/// A count, or a part of a pool's machines, rounded up.
+fn share(setting: &Value, count: u64) -> Option<u64> {
+    let text = match setting {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return Some(0),
+    };
+    match text.strip_suffix('%') {
+        Some(part) => {
+            let part: u64 = part.trim().parse().ok()?;
+            Some((count * part).div_ceil(100))
+        }
+        None => text.parse().ok(),
+    }
+}
+
+/// Whether the machines of a pool are being replaced.
+pub(super) fn is_rolled(pool: &Value) -> bool {
+    let states = ["Upgrading", "UpgradingNodeImageVersion"];
+    states
+        .iter()
+        .any(|state| pool["provisioningState"] == **state)
+}
+
+/// How many machines a pool has more while it is upgraded; none otherwise.
+pub(super) fn surge(pool: &Value) -> u64 {
+    let count = pool["count"].as_u64().unwrap_or(0);
+    let is_off = pool["powerState"]["code"] == "Stopped";
+    if !is_rolled(pool) || count == 0 || is_off {
+        return 0;
+    }
+    let settings = &pool["upgradeSettings"];
+    let unavailable = share(&settings["maxUnavailable"], count).unwrap_or(0);
+    match share(&settings["maxSurge"], count).unwrap_or(1) {
+        // One at least: nodes go only when there is another for their pods, unless some may be missing.
+        0 if unavailable == 0 => 1,
+        surge => surge.min(count),
+    }
+}
+
+fn upgrade_settings(pool: &Value) -> Result<(), Fault> {
+    let settings = &pool["upgradeSettings"];
+    for field in ["maxSurge", "maxUnavailable"] {
+        if share(&settings[field], 100).is_none() {
+            let message = format!(
+                "The value of parameter agentPoolProfile.upgradeSettings.{field} is invalid: it has to be a number or \
+                 a percentage."
+            );
+            return Err(refused(
+                "InvalidParameter",
+                &format!("upgradeSettings.{field}"),
+                message,
+            ));
+        }
+    }
+    let bounds = [
+        // Azure wants five at least; whoever rehearses has no time to lose.
+        ("drainTimeoutInMinutes", 1, 1440),
+        ("nodeSoakDurationInMinutes", 0, 30),
+    ];
+    for (field, least, most) in bounds {
+        let fits = settings[field]
+            .as_u64()
+            .is_none_or(|n| (least..=most).contains(&n));
+        if !fits {
+            let message = format!(
+                "The value of parameter agentPoolProfile.upgradeSettings.{field} is invalid: it has to be between \
+                 {least} and {most}."
+            );
+            return Err(refused(
+                "InvalidParameter",
+                &format!("upgradeSettings.{field}"),
+                message,
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_name(name: &str, is_windows: bool) -> Result<(), Fault> {
@@ -318,6 +408,28 @@ mod tests {
     }
 
     #[test]
+    fn pools_that_are_upgraded_have_more_machines_meanwhile() {
+        for (count, surge_setting, unavailable, expected) in [
+            (3, json!("10%"), "0", 1),
+            (20, json!("10%"), "0", 2),
+            (21, json!("10%"), "0", 3),
+            (3, json!("33%"), "0", 1),
+            (4, json!(2), "0", 2),
+            (2, json!("5"), "0", 2),
+            (3, json!("0"), "0", 1),
+            (3, json!("0"), "1", 0),
+            (0, json!("1"), "0", 0),
+            (3, Value::Null, "0", 1),
+        ] {
+            let mut pool = json!({"count": count, "provisioningState": "Upgrading",
+                "upgradeSettings": {"maxSurge": surge_setting, "maxUnavailable": unavailable}});
+            assert_eq!(surge(&pool), expected, "{pool}");
+            pool["provisioningState"] = json!("Scaling");
+            assert_eq!(surge(&pool), 0);
+        }
+    }
+
+    #[test]
     fn pools_against_the_rules_are_refused() {
         for (pool, code) in [
             (json!({"name": "Upper"}), "InvalidParameter"),
@@ -341,6 +453,14 @@ mod tests {
             (
                 json!({"name": "p", "mode": "System", "nodeTaints": ["a=b:NoSchedule"]}),
                 "SystemPoolHasRestrictedTaint",
+            ),
+            (
+                json!({"name": "p", "upgradeSettings": {"maxSurge": "many"}}),
+                "InvalidParameter",
+            ),
+            (
+                json!({"name": "p", "upgradeSettings": {"nodeSoakDurationInMinutes": 31}}),
+                "InvalidParameter",
             ),
             (
                 json!({"name": "p", "mode": "System", "scaleSetPriority": "Spot"}),

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::nodes::route_table;
 use crate::arm::access;
 use crate::arm::document::{self, Document};
 use crate::arm::id::Id;
@@ -76,6 +77,7 @@ pub(crate) fn cloud_config(turn: &Turn<'_>, cluster: &str) -> Option<Value> {
         "vnetResourceGroup": network_group.unwrap_or_default(),
         "subnetName": subnet.map_or("aks-subnet".to_owned(), |id| id.name().to_owned()),
         "securityGroupName": format!("aks-agentpool-{suffix}-nsg"),
+        "routeTableName": (properties["networkProfile"]["networkPlugin"] == "kubenet").then(|| route_table(suffix)),
         "loadBalancerBackendPoolConfigurationType": properties["networkProfile"]["loadBalancerProfile"]["backendPoolType"],
     });
     document::without_nulls(&mut config);

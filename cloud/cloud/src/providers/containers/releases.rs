@@ -18,8 +18,10 @@ const MINORS: [Minor; 5] = [
     Minor(37, &[0], false, true),
 ];
 
-/// The image that nodes run.
+/// The image that new nodes run.
 pub(super) const NODE_IMAGE: &str = "202606.08.1";
+/// One that came after it: what nodes are upgraded to.
+pub(super) const NEWEST_IMAGE: &str = "202606.15.0";
 
 /// A version: minor and patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,8 +117,8 @@ fn minor(minor: &Minor) -> Value {
 pub(super) fn node_images(_: &mut Turn<'_>, _: &Call<'_>) -> Result<Reply, Fault> {
     let skus = ["2404gen2containerd", "2204gen2containerd"];
     let row = |sku: &&str| {
-        json!({"os": "AKSUbuntu", "sku": sku, "version": NODE_IMAGE,
-        "fullName": format!("AKSUbuntu-{sku}-{NODE_IMAGE}")})
+        json!({"os": "AKSUbuntu", "sku": sku, "version": NEWEST_IMAGE,
+        "fullName": format!("AKSUbuntu-{sku}-{NEWEST_IMAGE}")})
     };
     Ok(Reply::list(skus.iter().map(row).collect()))
 }
