@@ -25,8 +25,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 const SLACK: Duration = Duration::from_secs(3600);
 
 /// The names every API server answers to.
-const SERVICE_NAMES: [&str; 5] = [
+const SERVICE_NAMES: [&str; 6] = [
     "localhost",
+    // The cloud's vaults are known by their hosts.
+    "*.vault.localhost",
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
@@ -244,6 +246,7 @@ mod tests {
             all,
             [
                 "localhost",
+                "*.vault.localhost",
                 "kubernetes",
                 "kubernetes.default",
                 "kubernetes.default.svc",

@@ -1,6 +1,11 @@
 //! Microsoft.KeyVault: vaults; what is in them is in `data`.
 
+mod certificates;
 pub(crate) mod data;
+mod keys;
+mod pfx;
+mod secrets;
+mod shelf;
 
 use serde_json::{Value, json};
 
@@ -106,6 +111,12 @@ pub(super) fn removed(turn: &mut Turn<'_>, kind: &Kind, document: &Document) {
         turn.remove(key);
     }
     turn.remove(data::by_name(name));
+}
+
+/// A vault's name leads to its new place.
+pub(super) fn moved(turn: &mut Turn<'_>, document: &Document, to: &str) {
+    let name = document.body["name"].as_str().unwrap_or_default();
+    turn.put(data::by_name(name), json!(to));
 }
 
 /// The vault of a name.

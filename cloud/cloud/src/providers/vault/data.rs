@@ -1,11 +1,13 @@
-//! What is in a vault: secrets with their versions.
+//! What is in a vault: secrets, keys and certificates, each with its versions.
 //!
-//! `vault/<vault>/secrets/<name>/<time>-<version>` holds one version; the newest is the last.
+//! A request becomes a [`Deed`]: what is done with which collection. Whether the caller may is asked once, by role or by
+//! the vault's own policies; then the collection does it. What all three share is in `shelf`.
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::named;
+use super::shelf::{self, Shelf};
+use super::{certificates, keys, named, secrets};
 use crate::arm::access;
 use crate::arm::document::Document;
 use crate::entra::token::Caller;
@@ -23,8 +25,43 @@ pub(crate) fn of_host(host: &str) -> Option<&str> {
     rest.starts_with("vault.").then_some(name)
 }
 
-fn error(status: u16, code: &str, message: &str) -> Reply {
-    Reply::json(status, json!({"error": {"code": code, "message": message}}))
+/// A refusal in the vault's own words.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: u16,
+    code: &'static str,
+    message: String,
+    inner: Option<&'static str>,
+}
+
+impl Refused {
+    pub(super) fn new(status: u16, code: &'static str, message: impl Into<String>) -> Refused {
+        let message = message.into();
+        Refused {
+            status,
+            code,
+            message,
+            inner: None,
+        }
+    }
+
+    pub(super) fn bad(message: impl Into<String>) -> Refused {
+        Refused::new(400, "BadParameter", message)
+    }
+
+    /// With the code that says more than the first one.
+    pub(super) fn inner(mut self, code: &'static str) -> Refused {
+        self.inner = Some(code);
+        self
+    }
+
+    fn reply(&self) -> Reply {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(inner) = self.inner {
+            error["innererror"] = json!({ "code": inner });
+        }
+        Reply::json(self.status, json!({ "error": error }))
+    }
 }
 
 /// Whom a request without a token is sent to.
@@ -36,260 +73,215 @@ pub(crate) fn challenge(turn: &Turn<'_>) -> Reply {
         settings.tenant,
         settings.host()
     );
-    error(
-        401,
-        "Unauthorized",
-        "AKV10000: Request is missing a Bearer or PoP token.",
-    )
-    .with("www-authenticate", &value)
+    let message = "AKV10000: Request is missing a Bearer or PoP token.";
+    Refused::new(401, "Unauthorized", message)
+        .reply()
+        .with("www-authenticate", &value)
+}
+
+/// What a vault keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collection {
+    Secrets,
+    Keys,
+    Certificates,
+}
+
+impl Collection {
+    const ALL: [Collection; 3] = [
+        Collection::Secrets,
+        Collection::Keys,
+        Collection::Certificates,
+    ];
+
+    /// Its word in addresses and in policies.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Collection::Secrets => "secrets",
+            Collection::Keys => "keys",
+            Collection::Certificates => "certificates",
+        }
+    }
+
+    /// One of it, for messages.
+    pub(super) fn one(self) -> &'static str {
+        match self {
+            Collection::Secrets => "Secret",
+            Collection::Keys => "Key",
+            Collection::Certificates => "Certificate",
+        }
+    }
+
+    /// The collection of a word, and whether it is that of what was deleted.
+    fn of(word: &str) -> Option<(Collection, bool)> {
+        let bare = word.strip_prefix("deleted");
+        let found = Collection::ALL
+            .into_iter()
+            .find(|collection| collection.word() == bare.unwrap_or(word));
+        found.map(|collection| (collection, bare.is_some()))
+    }
+}
+
+/// What is done: the word of a vault's policies for it. Roles have words of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Deed {
+    collection: Collection,
+    word: &'static str,
+}
+
+/// What somebody asks a vault for.
+type Run = fn(&mut Turn<'_>, &Shelf<'_>, &Asked) -> Result<Reply, Refused>;
+
+/// Every way to ask: the method, what follows the collection (`{}` is a version), what it is called, and who does it.
+const WAYS: &[(Method, &str, &str, Run)] = &[
+    (Method::GET, "", "list", shelf::list),
+    (Method::POST, "restore", "restore", shelf::restore),
+    (Method::GET, "{name}", "get", shelf::get),
+    (Method::GET, "{name}/versions", "list", shelf::versions),
+    (Method::GET, "{name}/{}", "get", shelf::get),
+    (Method::PATCH, "{name}", "update", shelf::update),
+    (Method::PATCH, "{name}/{}", "update", shelf::update),
+    (Method::DELETE, "{name}", "delete", shelf::delete),
+    (Method::POST, "{name}/backup", "backup", shelf::backup),
+];
+const DELETED: &[(Method, &str, &str, Run)] = &[
+    (Method::GET, "", "list", shelf::list_deleted),
+    (Method::GET, "{name}", "get", shelf::get_deleted),
+    (Method::DELETE, "{name}", "purge", shelf::purge),
+    (Method::POST, "{name}/recover", "recover", shelf::recover),
+];
+
+fn own_ways(collection: Collection) -> &'static [(Method, &'static str, &'static str, Run)] {
+    match collection {
+        Collection::Secrets => &[(Method::PUT, "{name}", "set", secrets::set)],
+        Collection::Keys => keys::WAYS,
+        Collection::Certificates => certificates::WAYS,
+    }
+}
+
+/// The name and the version that a path has where a way has them.
+fn fits<'w>(way: &str, words: &[&'w str]) -> Option<(&'w str, &'w str)> {
+    let parts: Vec<&str> = way.split('/').filter(|part| !part.is_empty()).collect();
+    if parts.len() != words.len() {
+        return None;
+    }
+    let (mut name, mut version) = ("", "");
+    for (part, word) in parts.iter().zip(words) {
+        match *part {
+            "{name}" => name = word,
+            "{}" => version = word,
+            part if part.eq_ignore_ascii_case(word) => {}
+            _ => return None,
+        }
+    }
+    Some((name, version))
 }
 
 /// Answers a request to a vault.
 pub(crate) fn answer(turn: &mut Turn<'_>, caller: &Caller, vault: &str, asked: &Asked) -> Reply {
-    let Some(document) = named(turn, vault) else {
-        return error(404, "VaultNotFound", "The vault was not found.");
-    };
-    let segments = asked.segments();
-    let verb = match (asked.method.as_str(), segments.len()) {
-        ("GET", 1) => "list",
-        ("GET", 3) if segments[2] == "versions" => "list",
-        ("GET", _) => "get",
-        ("PUT" | "PATCH", _) => "set",
-        ("DELETE", _) => "delete",
-        _ => "",
-    };
-    if !may(turn, caller, &document, verb) {
-        let message = format!(
-            "Caller is not authorized to perform action on resource.\r\nCaller: appid={};oid={}\r\nAction: \
-            'Microsoft.KeyVault/vaults/secrets/{verb}'\r\nVault: {vault}",
-            caller.app_id, caller.object_id
-        );
-        return error(403, "Forbidden", &message);
+    let outcome = decide(turn, caller, vault, asked);
+    if outcome.is_err() {
+        turn.forget();
     }
-    match (&asked.method, &segments[..]) {
-        (&Method::GET, ["secrets"]) => list(turn, vault),
-        (&Method::PUT, ["secrets", name]) => set(turn, vault, name, asked),
-        (&Method::GET, ["secrets", name]) => get(turn, vault, name, None),
-        (&Method::GET, ["secrets", name, "versions"]) => versions(turn, vault, name),
-        (&Method::GET, ["secrets", name, version]) => get(turn, vault, name, Some(version)),
-        (&Method::DELETE, ["secrets", name]) => delete(turn, vault, name),
-        _ => error(404, "NotFound", "This vault keeps secrets only."),
-    }
+    outcome.unwrap_or_else(|refused| refused.reply())
 }
 
-/// By role, or by the vault's own policies where it does not use roles.
-fn may(turn: &Turn<'_>, caller: &Caller, vault: &Document, verb: &str) -> bool {
-    let properties = &vault.body["properties"];
-    if properties["enableRbacAuthorization"] != false {
-        let action = match verb {
-            "list" => "Microsoft.KeyVault/vaults/secrets/readMetadata/action".to_owned(),
-            "delete" => "Microsoft.KeyVault/vaults/secrets/delete".to_owned(),
-            verb => format!("Microsoft.KeyVault/vaults/secrets/{verb}Secret/action"),
-        };
-        return access::may(turn, caller, &action, vault.id(), true);
+fn decide(
+    turn: &mut Turn<'_>,
+    caller: &Caller,
+    vault: &str,
+    asked: &Asked,
+) -> Result<Reply, Refused> {
+    let document = named(turn, vault)
+        .ok_or_else(|| Refused::new(404, "VaultNotFound", "The vault was not found."))?;
+    let segments = asked.segments();
+    let nothing = || Refused::new(404, "NotFound", "A vault has nothing at this address.");
+    let (first, rest) = segments.split_first().ok_or_else(nothing)?;
+    let (collection, is_deleted) = Collection::of(first).ok_or_else(nothing)?;
+    let ways = match is_deleted {
+        true => [DELETED, &[]],
+        false => [own_ways(collection), WAYS],
+    };
+    let mut all = ways.into_iter().flatten();
+    let (name, version, word, run) = all
+        .find_map(|(method, way, word, run)| {
+            let (name, version) = fits(way, rest).filter(|_| method == asked.method)?;
+            Some((name, version, *word, run))
+        })
+        .ok_or_else(nothing)?;
+    check(turn, caller, &document, Deed { collection, word })?;
+    let shelf = Shelf {
+        vault,
+        document: &document,
+        collection,
+        name,
+        version,
+    };
+    run(turn, &shelf, asked)
+}
+
+/// The words of roles where they are not `<word>/action`.
+fn action(deed: Deed) -> String {
+    let word = match (deed.collection, deed.word) {
+        (Collection::Secrets, "get") => "getSecret/action",
+        (Collection::Secrets, "set") => "setSecret/action",
+        (Collection::Secrets, "list") => "readMetadata/action",
+        (_, "get" | "list") => "read",
+        (_, "delete") => "delete",
+        (_, "wrapKey") => "wrap/action",
+        (_, "unwrapKey") => "unwrap/action",
+        (collection, word) => {
+            return format!(
+                "Microsoft.KeyVault/vaults/{}/{word}/action",
+                collection.word()
+            );
+        }
+    };
+    format!(
+        "Microsoft.KeyVault/vaults/{}/{word}",
+        deed.collection.word()
+    )
+}
+
+fn check(turn: &Turn<'_>, caller: &Caller, vault: &Document, deed: Deed) -> Result<(), Refused> {
+    let action = action(deed);
+    let allowed = match vault.body["properties"]["enableRbacAuthorization"] != false {
+        true => access::may(turn, caller, &action, vault.id(), true),
+        false => by_policy(caller, vault, deed),
+    };
+    if allowed {
+        return Ok(());
     }
-    let mut policies = properties["accessPolicies"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    policies.any(|policy| {
+    let message = format!(
+        "Caller is not authorized to perform action on resource.\r\nIf role assignments, deny assignments or role \
+         definitions were changed recently, please observe propagation time.\r\nCaller: appid={};oid={}\r\nAction: \
+         '{action}'\r\nResource: '{}'\r\nAssignment: (not found)\r\nVault: {};location={}",
+        caller.app_id,
+        caller.object_id,
+        vault.id().to_lowercase(),
+        vault.body["name"].as_str().unwrap_or_default(),
+        vault.body["location"].as_str().unwrap_or_default()
+    );
+    Err(Refused::new(403, "Forbidden", message).inner("ForbiddenByRbac"))
+}
+
+fn by_policy(caller: &Caller, vault: &Document, deed: Deed) -> bool {
+    // Policies know no `update` of secrets: whoever sets may change.
+    let word = match (deed.collection, deed.word) {
+        (Collection::Secrets, "update") => "set",
+        (_, word) => word,
+    };
+    let policies = vault.body["properties"]["accessPolicies"].as_array();
+    policies.into_iter().flatten().any(|policy| {
         let of_caller = policy["objectId"]
             .as_str()
             .is_some_and(|id| id == caller.object_id || caller.groups.iter().any(|g| g == id));
-        let mut allowed = policy["permissions"]["secrets"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
+        let allowed = policy["permissions"][deed.collection.word()].as_array();
+        let mut allowed = allowed.into_iter().flatten().filter_map(Value::as_str);
         of_caller
-            && allowed
-                .any(|word| word.eq_ignore_ascii_case(verb) || word.eq_ignore_ascii_case("all"))
+            && allowed.any(|one| one.eq_ignore_ascii_case(word) || one.eq_ignore_ascii_case("all"))
     })
 }
 
-fn prefix(vault: &str, name: &str) -> String {
-    format!(
-        "vault/{}/secrets/{}/",
-        vault.to_lowercase(),
-        name.to_lowercase()
-    )
-}
-
-fn not_found(name: &str) -> Reply {
-    let message = format!("A secret with (name/id) {name} was not found in this key vault.");
-    error(404, "SecretNotFound", &message)
-}
-
-fn set(turn: &mut Turn<'_>, vault: &str, name: &str, asked: &Asked) -> Reply {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if name.is_empty() || name.len() > 127 || !name.chars().all(fits) {
-        return error(
-            400,
-            "BadParameter",
-            "The request URI contains an invalid name.",
-        );
-    }
-    let Ok(body) = asked.json() else {
-        return error(400, "BadParameter", "The body is no JSON.");
-    };
-    if !body["value"].is_string() {
-        return error(400, "BadParameter", "Property value is missing.");
-    }
-    let version = turn.chance.hex(32);
-    let now = turn.now.as_second();
-    let address = format!(
-        "https://{vault}.vault.{}/secrets/{name}/{version}",
-        turn.settings.host()
-    );
-    let mut secret = json!({"value": body["value"], "id": address, "attributes": {"enabled": true, "created": now,
-        "updated": now, "recoveryLevel": "Purgeable"}});
-    for field in ["contentType", "tags"] {
-        if !body[field].is_null() {
-            secret[field] = body[field].clone();
-        }
-    }
-    crate::arm::document::overlay(&mut secret["attributes"], &body["attributes"]);
-    turn.put(
-        format!(
-            "{}{:020}-{version}",
-            prefix(vault, name),
-            turn.now.as_nanosecond()
-        ),
-        secret.clone(),
-    );
-    Reply::ok(secret)
-}
-
-fn get(turn: &Turn<'_>, vault: &str, name: &str, version: Option<&str>) -> Reply {
-    let all = turn.under(&prefix(vault, name));
-    let found = match version.filter(|version| !version.is_empty()) {
-        Some(version) => all
-            .into_iter()
-            .find(|(key, _)| key.ends_with(&format!("-{version}"))),
-        None => all.into_iter().next_back(),
-    };
-    match found {
-        Some((_, secret)) if secret["attributes"]["enabled"] == false => error(
-            403,
-            "Forbidden",
-            "Operation get is not allowed on a disabled secret.",
-        ),
-        Some((_, secret)) => Reply::ok(secret),
-        None => not_found(name),
-    }
-}
-
-fn without_value(secret: &Value) -> Value {
-    let mut shown = secret.clone();
-    crate::arm::document::take(&mut shown, "/value");
-    shown
-}
-
-fn list(turn: &Turn<'_>, vault: &str) -> Reply {
-    let mut shown: Vec<Value> = Vec::new();
-    for (_, secret) in turn.under(&format!("vault/{}/secrets/", vault.to_lowercase())) {
-        let mut one = without_value(&secret);
-        let id = one["id"]
-            .as_str()
-            .unwrap_or_default()
-            .rsplit_once('/')
-            .map(|(id, _)| id.to_owned());
-        one["id"] = json!(id);
-        // Versions follow each other: the last of a name is the newest.
-        match shown.last_mut() {
-            Some(last) if last["id"] == one["id"] => *last = one,
-            _ => shown.push(one),
-        }
-    }
-    Reply::ok(json!({"value": shown, "nextLink": null}))
-}
-
-fn versions(turn: &Turn<'_>, vault: &str, name: &str) -> Reply {
-    let all = turn.under(&prefix(vault, name));
-    Reply::ok(
-        json!({"value": all.iter().map(|(_, secret)| without_value(secret)).collect::<Vec<_>>(), "nextLink": null}),
-    )
-}
-
-// Gone at once: without a `recoveryId` clients do not wait for it to become recoverable.
-fn delete(turn: &mut Turn<'_>, vault: &str, name: &str) -> Reply {
-    let all = turn.under(&prefix(vault, name));
-    let Some((_, last)) = all.last() else {
-        return not_found(name);
-    };
-    let mut shown = without_value(last);
-    let now = turn.now.as_second();
-    shown["deletedDate"] = json!(now);
-    for (key, _) in all {
-        turn.remove(key);
-    }
-    Reply::ok(shown)
-}
-
 #[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use http::HeaderMap;
-
-    use super::*;
-    use crate::arena::Arena;
-
-    fn ask(arena: &mut Arena, method: Method, path: &str, body: &Value) -> Reply {
-        let body = match body.is_null() {
-            true => Bytes::new(),
-            false => Bytes::from(body.to_string()),
-        };
-        let asked = Asked::new(method, path, HeaderMap::new(), body);
-        let caller = arena.caller.clone();
-        arena.now += jiff::SignedDuration::from_secs(1);
-        arena.turn(|turn| answer(turn, &caller, "one-vault", &asked))
-    }
-
-    #[test]
-    fn secrets_have_versions_and_belong_to_those_whom_the_vault_names() {
-        let mut arena = Arena::new();
-        arena.group("g");
-        let path = "/resourceGroups/g/providers/Microsoft.KeyVault/vaults/one-vault";
-        let vault = |words: Value| {
-            json!({"location": "eastus", "properties": {"tenantId": "t", "sku": {"family": "A", "name": "standard"},
-                "enableRbacAuthorization": false, "accessPolicies": [{"tenantId": "t",
-                "objectId": "00000000-0000-4000-8000-00000000000a", "permissions": {"secrets": words}}]}})
-        };
-        assert_eq!(arena.done("PUT", path, vault(json!(["get"]))).0, 200);
-        let secret = json!({"value": "first"});
-        let refused = ask(&mut arena, Method::PUT, "/secrets/s", &secret);
-        assert_eq!(refused.status, 403);
-        arena.done("PUT", path, vault(json!(["all"])));
-        let first = ask(&mut arena, Method::PUT, "/secrets/s", &secret);
-        assert_eq!(first.status, 200);
-        ask(
-            &mut arena,
-            Method::PUT,
-            "/secrets/s",
-            &json!({"value": "second"}),
-        );
-        let newest = ask(&mut arena, Method::GET, "/secrets/s", &Value::Null);
-        assert_eq!(newest.document()["value"], "second");
-        let id = first.document()["id"].as_str().unwrap();
-        let version = id.rsplit('/').next().unwrap();
-        let old = ask(
-            &mut arena,
-            Method::GET,
-            &format!("/secrets/s/{version}"),
-            &Value::Null,
-        );
-        assert_eq!(old.document()["value"], "first");
-        for (path, count) in [("/secrets", 1), ("/secrets/s/versions", 2)] {
-            let listed = ask(&mut arena, Method::GET, path, &Value::Null);
-            let listed = listed.document()["value"].as_array().unwrap().clone();
-            assert_eq!(listed.len(), count, "{path}");
-            assert!(listed.iter().all(|one| one["value"].is_null()), "{path}");
-        }
-        let gone = ask(&mut arena, Method::DELETE, "/secrets/s", &Value::Null);
-        assert_eq!(gone.status, 200);
-        let missing = ask(&mut arena, Method::GET, "/secrets/s", &Value::Null);
-        assert_eq!(missing.document()["error"]["code"], "SecretNotFound");
-        let wrong = ask(&mut arena, Method::PUT, "/secrets/a_b", &secret);
-        assert_eq!(wrong.status, 400);
-    }
-}
+mod tests;
