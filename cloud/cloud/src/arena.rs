@@ -259,6 +259,56 @@ mod tests {
             ),
             (
                 "GET",
+                format!("{N}/virtualNetworks/v?api-version=1999-01-01"),
+                Value::Null,
+                400,
+                "NoRegisteredProviderFound",
+            ),
+            (
+                "GET",
+                "/resourceGroups/g?api-version=2999-01-01".into(),
+                Value::Null,
+                400,
+                "InvalidApiVersionParameter",
+            ),
+            (
+                "GET",
+                "/resourceGroups/g?api-version=yesterday".into(),
+                Value::Null,
+                400,
+                "InvalidApiVersionParameter",
+            ),
+            (
+                "PUT",
+                format!("{N}/routeTables/r"),
+                json!({"location": "eastus", "properties": {"rootes": []}}),
+                400,
+                "InvalidRequestFormat",
+            ),
+            (
+                "PUT",
+                format!("{C}/availabilitySets/a"),
+                json!({"location": "eastus", "properties": {"faultDomains": 2}}),
+                400,
+                "BadRequest",
+            ),
+            (
+                "PUT",
+                format!("{N}/networkInterfaces/m"),
+                json!({"location": "eastus", "properties": {"ipConfigurations": [{"name": "one",
+                    "properties": {"subnet": {"id": "/subscriptions/s/nonsense"}}}]}}),
+                400,
+                "LinkedInvalidPropertyId",
+            ),
+            (
+                "PUT",
+                "/resourceGroups/bad%23name".into(),
+                json!({"location": "eastus"}),
+                400,
+                "InvalidResourceGroup",
+            ),
+            (
+                "GET",
                 format!("{N}/nothings/x"),
                 Value::Null,
                 404,
@@ -559,6 +609,79 @@ mod tests {
             arena.done("GET", &format!("{N}/virtualNetworks/v"), Value::Null),
             (403, "AuthorizationFailed".into())
         );
+    }
+
+    #[test]
+    fn more_cores_than_a_region_gives_are_refused() {
+        let mut arena = Arena::new();
+        arena.group("g");
+        let set = |name: &str| format!("{C}/virtualMachineScaleSets/{name}");
+        let most = json!({"location": "eastus", "sku": {"name": "Standard_D16s_v5", "capacity": 1000}, "properties": {
+            "virtualMachineProfile": {"osProfile": {"computerNamePrefix": "w"}}}});
+        let first = arena.done("PUT", &set("a"), most.clone());
+        assert_eq!(first.0, 201, "{first:?}");
+        let before = arena.state.0.len();
+        let second = arena.done("PUT", &set("b"), most);
+        assert_eq!(second, (409, "OperationNotAllowed".into()));
+        assert_eq!(arena.state.0.len(), before + 1, "only the log knows of it");
+    }
+
+    #[test]
+    fn whoever_loses_a_role_in_mid_operation_ends_with_nothing_half_made() {
+        let mut arena = Arena::new();
+        arena.group("g");
+        let owner = arena.caller.clone();
+        let robot = caller("00000000-0000-4000-8000-00000000000c");
+        let contributor = "b24988ac-6180-42a0-ab88-20f7382dd24c";
+        arena.turn(|turn| {
+            access::grant(turn, &robot.object_id, "/robot", SUBSCRIPTION, contributor)
+        });
+        arena.caller = robot.clone();
+        let table = |name: &str| {
+            json!({"type": "Microsoft.Network/routeTables", "apiVersion": "2024-01-01", "name": name,
+            "location": "eastus", "properties": {}})
+        };
+        let body = json!({"properties": {"mode": "incremental", "template": {"resources": [table("a"), table("b")]}}});
+        let path = "/resourceGroups/g/providers/Microsoft.Resources/deployments/d";
+        assert_eq!(arena.ask("PUT", path, body).status, 201);
+        arena.turn(|turn| turn.remove(access::key(&robot.object_id, "/robot")));
+        arena.settle();
+        arena.caller = owner;
+        let ended = arena.ask("GET", path, Value::Null);
+        let properties = &ended.document()["properties"];
+        assert_eq!(properties["provisioningState"], "Failed");
+        let cause = &properties["error"]["details"][0]["code"];
+        assert_eq!(cause, "AuthorizationFailed");
+        for name in ["a", "b"] {
+            let found = arena.done("GET", &format!("{N}/routeTables/{name}"), Value::Null);
+            assert_eq!(found.0, 404, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_template_of_a_subscription_makes_groups_and_what_is_in_them() {
+        let mut arena = Arena::new();
+        let inner = json!({"resources": [{"type": "Microsoft.Network/routeTables", "apiVersion": "2024-01-01", "name": "t",
+            "location": "eastus", "properties": {}}]});
+        let template = json!({"resources": [
+            {"type": "Microsoft.Resources/resourceGroups", "apiVersion": "2024-11-01", "name": "made", "location": "eastus"},
+            {"type": "Microsoft.Resources/deployments", "apiVersion": "2024-11-01", "name": "inside", "resourceGroup": "made",
+                "dependsOn": ["[subscriptionResourceId('Microsoft.Resources/resourceGroups', 'made')]"],
+                "properties": {"mode": "Incremental", "template": inner}}]});
+        let body = json!({"location": "eastus", "properties": {"mode": "Incremental", "template": template}});
+        let path = "/providers/Microsoft.Resources/deployments/d";
+        assert_eq!(arena.done("PUT", path, body).0, 201);
+        let ended = arena.ask("GET", path, Value::Null);
+        let properties = &ended.document()["properties"];
+        assert_eq!(properties["provisioningState"], "Succeeded", "{properties}");
+        let table = "/resourceGroups/made/providers/Microsoft.Network/routeTables/t";
+        assert_eq!(arena.done("GET", table, Value::Null).0, 200);
+        let listed = arena.ask(
+            "GET",
+            "/resourceGroups/made/deployments/inside/operations",
+            Value::Null,
+        );
+        assert_eq!(listed.status, 200);
     }
 
     #[test]

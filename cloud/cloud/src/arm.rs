@@ -16,8 +16,10 @@ pub(crate) mod inner;
 pub(crate) mod kind;
 pub(crate) mod list;
 mod lock;
+mod moving;
 pub(crate) mod operation;
 pub(crate) mod orders;
+mod properties;
 pub(crate) mod query;
 pub(crate) mod reference;
 pub(crate) mod region;
@@ -52,6 +54,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, caller: &Caller, asked: &Asked) -> Rep
 fn decide(turn: &mut Turn<'_>, caller: &Caller, asked: &Asked) -> Result<Reply, Fault> {
     check_version(asked)?;
     let path = Path::parse(&asked.path);
+    check_age(turn, asked, &path)?;
     if let Some(subscription) = &path.subscription {
         subscription::require(turn, subscription)?;
     }
@@ -73,7 +76,7 @@ fn decide(turn: &mut Turn<'_>, caller: &Caller, asked: &Asked) -> Result<Reply, 
         access::check(turn, caller, &action)?;
     }
     match &path.namespace {
-        None => without_provider(turn, asked, &path, &words),
+        None => without_provider(turn, caller, asked, &path, &words),
         Some(_) => with_provider(turn, caller, asked, &path),
     }
 }
@@ -106,6 +109,34 @@ fn check_version(asked: &Asked) -> Result<(), Fault> {
             Err(Fault::bad("InvalidApiVersionParameter", message).gateway())
         }
     }
+}
+
+/// Every version between ARM's first and the next ones is taken; those before and after are nobody's.
+fn check_age(turn: &Turn<'_>, asked: &Asked, path: &Path) -> Result<(), Fault> {
+    let version = asked.param("api-version").unwrap_or_default();
+    let year: i16 = version
+        .get(..4)
+        .and_then(|year| year.parse().ok())
+        .unwrap_or(0);
+    let this = turn.now.to_zoned(jiff::tz::TimeZone::UTC).year();
+    if (2014..=this + 1).contains(&year) {
+        return Ok(());
+    }
+    let Some(namespace) = &path.namespace else {
+        let message = format!(
+            "The api-version '{version}' is invalid. The supported versions are '{}'.",
+            providers::PROVIDERS[0].versions.join(",")
+        );
+        return Err(Fault::bad("InvalidApiVersionParameter", message).gateway());
+    };
+    let provider = subscription::find(namespace)?;
+    let message = format!(
+        "No registered resource provider found for location '' and API version '{version}' for type '{}'. The supported \
+         api-versions are '{}'.",
+        path.rest.first().map_or("", String::as_str),
+        provider.versions.join(", ")
+    );
+    Err(Fault::bad("NoRegisteredProviderFound", message).gateway())
 }
 
 /// Lists that show whoever asks what they may see, instead of refusing them all.
@@ -157,6 +188,7 @@ fn lists_by_sight(
 
 fn without_provider(
     turn: &mut Turn<'_>,
+    caller: &Caller,
     asked: &Asked,
     path: &Path,
     words: &[&str],
@@ -167,6 +199,15 @@ fn without_provider(
         (Some(subscription), Some(group), ["resources"]) if is_get => {
             group::require(turn, subscription, group)?;
             list::resources(turn, asked, &path.scope, |_| true)
+        }
+        (Some(subscription), Some(group), [verb @ ("moveresources" | "validatemoveresources")]) => {
+            group::require(turn, subscription, group)?;
+            moving::answer(turn, caller, asked, path, *verb == "moveresources")
+        }
+        (Some(_), _, ["deployments", name, "operations"]) if is_get => {
+            let id = format!("{}/providers/{}/{name}", path.scope, deployment::KIND);
+            let id = id::Id::parse(&id).ok_or_else(|| unknown_path(asked))?;
+            deployment::operations_of(turn, &id)
         }
         (Some(_), None, ["providers"]) if is_get => {
             let all = providers::PROVIDERS

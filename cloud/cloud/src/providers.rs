@@ -200,6 +200,13 @@ pub(crate) fn removed(turn: &mut Turn<'_>, kind: &Kind, document: &Document) {
     }
 }
 
+/// Follows a resource that got another id.
+pub(crate) fn moved(turn: &mut Turn<'_>, kind: &Kind, document: &Document, to: &str) {
+    if kind.namespace() == "Microsoft.KeyVault" {
+        vault::moved(turn, document, to);
+    }
+}
+
 /// Keeps what a type's own filter lets through.
 pub(crate) fn filtered(kind: &Kind, asked: &Asked, all: Vec<Value>) -> Vec<Value> {
     let Some(filter) = asked.param("$filter") else {

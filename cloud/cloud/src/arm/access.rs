@@ -56,6 +56,9 @@ fn without_provider(method: &Method, verb: &str, path: &Path) -> Option<Action> 
             format!("Microsoft.Resources/subscriptions/resourceGroups/{verb}")
         }
         (true, ["resources"]) => "Microsoft.Resources/subscriptions/resources/read".into(),
+        (_, ["deployments", _, "operations"]) => {
+            "Microsoft.Resources/deployments/operations/read".into()
+        }
         (true, [action, ..]) => {
             format!("Microsoft.Resources/subscriptions/resourceGroups/{action}/action")
         }

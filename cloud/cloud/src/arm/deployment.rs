@@ -270,7 +270,36 @@ fn untouched(body: &Value) -> Value {
     body
 }
 
+/// The group that an id in a template of a subscription names.
+fn group_of(id: &Id) -> Option<&str> {
+    let is_group = id
+        .kind()
+        .eq_ignore_ascii_case("Microsoft.Resources/resourceGroups");
+    is_group.then(|| id.name())
+}
+
+fn make_group(turn: &mut Turn<'_>, caller: &Caller, id: &Id, body: &Value) -> Result<(), Fault> {
+    let subscription = id.subscription.as_deref().unwrap_or_default();
+    let action = access::Action {
+        name: "Microsoft.Resources/subscriptions/resourceGroups/write".into(),
+        scope: super::id::group(subscription, id.name()),
+    };
+    access::check(turn, caller, &action)?;
+    group::write(turn, subscription, id.name(), body).map(drop)
+}
+
+/// Whether there can be such a resource.
+fn check_kind(id: &Id) -> Result<(), Fault> {
+    match group_of(id) {
+        Some(_) => Ok(()),
+        None => resource::kind_of(&id.namespace, &id.types).map(drop),
+    }
+}
+
 fn make_one(turn: &mut Turn<'_>, caller: &Caller, id: &Id, body: Value) -> Result<(), Fault> {
+    if group_of(id).is_some() {
+        return make_group(turn, caller, id, &body);
+    }
     let kind = resource::kind_of(&id.namespace, &id.types)?;
     let action = access::Action {
         name: format!("{}/write", kind.name),
@@ -399,7 +428,7 @@ pub(crate) fn validate(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fa
     let asked = asked(call, &body)?;
     let planned = plan(turn, &asked)?;
     for one in &planned {
-        resource::kind_of(&one.id.namespace, &one.id.types)?;
+        check_kind(&one.id)?;
     }
     let ids: Vec<Value> = planned
         .iter()
@@ -428,11 +457,7 @@ pub(crate) fn what_if(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fau
         let after = scope
             .resolve_at(&one.loops, &untouched(&one.body))
             .unwrap_or_else(|_| one.body.clone());
-        let kind = resource::kind_of(&one.id.namespace, &one.id.types)?;
-        let before = match kind.within {
-            Some(_) => inner::get(turn, &one.id, kind),
-            None => document::get(turn, &one.id.to_string()),
-        };
+        let before = present(turn, &one.id)?;
         changes.push(change(&one.id, before, after));
     }
     if asked.is_complete {
@@ -445,6 +470,19 @@ pub(crate) fn what_if(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fau
     Ok(Reply::ok(
         json!({"status": "Succeeded", "properties": {"correlationId": turn.chance.guid(), "changes": changes}}),
     ))
+}
+
+/// What is there under an id that a template names.
+fn present(turn: &Turn<'_>, id: &Id) -> Result<Option<Document>, Fault> {
+    if let Some(name) = group_of(id) {
+        let subscription = id.subscription.as_deref().unwrap_or_default();
+        return Ok(document::get(turn, &super::id::group(subscription, name)));
+    }
+    let kind = resource::kind_of(&id.namespace, &id.types)?;
+    Ok(match kind.within {
+        Some(_) => inner::get(turn, id, kind),
+        None => document::get(turn, &id.to_string()),
+    })
 }
 
 fn change(id: &Id, before: Option<Document>, mut after: Value) -> Value {
@@ -519,7 +557,11 @@ pub(crate) fn export(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Faul
 
 /// `GET …/operations`: one for each resource.
 pub(crate) fn operations(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
-    let id = call.target();
+    operations_of(turn, &call.target())
+}
+
+/// The same, for whoever asks without naming the provider, as az does.
+pub(crate) fn operations_of(turn: &Turn<'_>, id: &Id) -> Result<Reply, Fault> {
     let found = document::get(turn, &id.to_string()).ok_or_else(|| absent(id.name()))?;
     let properties = &found.body["properties"];
     let made = properties["outputResources"]

@@ -65,9 +65,9 @@ pub(crate) fn all(turn: &Turn<'_>, subscription: &str) -> Vec<Document> {
         "arm/subscriptions/{}/resourcegroups/",
         subscription.to_lowercase()
     );
-    let found = turn.under(&prefix).into_iter();
-    let groups = found.filter(|(key, _)| !key[prefix.len()..].contains('/'));
-    groups.map(|(_, entry)| Document::read(entry)).collect()
+    let keys = turn.right_below(&prefix).into_iter();
+    let entries = keys.filter_map(|key| turn.get(&key));
+    entries.map(Document::read).collect()
 }
 
 /// The answer of `…/resourcegroups`.
@@ -89,6 +89,18 @@ pub(crate) fn list(
 
 fn put(turn: &mut Turn<'_>, asked: &Asked, subscription: &str, name: &str) -> Result<Reply, Fault> {
     let body = checks::body(asked)?;
+    let (document, is_new) = write(turn, subscription, name, &body)?;
+    let status = if is_new { 201 } else { 200 };
+    Ok(Reply::json(status, document.body))
+}
+
+/// Makes or changes a group, whoever asks; also whether it is new.
+pub(crate) fn write(
+    turn: &mut Turn<'_>,
+    subscription: &str,
+    name: &str,
+    body: &Value,
+) -> Result<(Document, bool), Fault> {
     check_name(name)?;
     let before = document::get(turn, &id::group(subscription, name));
     let location = body["location"].as_str().map(region::plain);
@@ -121,9 +133,9 @@ fn put(turn: &mut Turn<'_>, asked: &Asked, subscription: &str, name: &str) -> Re
         open(turn, subscription, name)?;
         lock::allows_write(turn, &id::group(subscription, name))?;
     }
-    let status = if before.is_some() { 200 } else { 201 };
-    let document = made(turn, before, subscription, name, &location, &body);
-    Ok(Reply::json(status, document.body))
+    let is_new = before.is_none();
+    let document = made(turn, before, subscription, name, &location, body);
+    Ok((document, is_new))
 }
 
 /// Stages a group.

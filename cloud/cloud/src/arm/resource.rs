@@ -10,7 +10,7 @@ use super::fault::{self, Fault};
 use super::id::{Id, Path};
 use super::kind::{self, At, Draft, Goes, Kind, Tag};
 use super::operation::{self, Begin, Verb};
-use super::{checks, group, inner, list, lock, reference};
+use super::{checks, group, inner, list, lock, properties, reference};
 use crate::exchange::{Asked, Reply};
 use crate::turn::Turn;
 
@@ -211,6 +211,7 @@ fn write(
 ) -> Result<Reply, Fault> {
     checks::preconditions(about.asked, about.kind, before.as_ref())?;
     lock::allows_write(turn, &about.id.to_string())?;
+    properties::check(about.kind, before.as_ref(), &body)?;
     let written = store(turn, &about.id, about.kind, before, body, sparse)?;
     let code = match (written.is_new, about.asked.method == Method::PATCH) {
         (true, _) => about.kind.put.0,

@@ -249,7 +249,9 @@ fn federated(
             audiences.first().unwrap_or(&""),
         ));
     }
-    let own = super::discovery::issuer(&turn.settings.origin, &turn.settings.tenant, Version::Two);
+    let own = [Version::One, Version::Two].map(|version| {
+        super::discovery::issuer(&turn.settings.origin, &turn.settings.tenant, version)
+    });
     let known = turn
         .settings
         .issuers
@@ -257,7 +259,7 @@ fn federated(
         .find(|i| bare(&i.url) == bare(issuer));
     let jwks = match known {
         Some(known) => known.keys.clone(),
-        None if bare(&own) == bare(issuer) => keys.jwks(),
+        None if own.iter().any(|own| bare(own) == bare(issuer)) => keys.jwks(),
         None => {
             let text = format!(
                 "The keys of the issuer '{issuer}' of app '{app_id}' could not be fetched."
