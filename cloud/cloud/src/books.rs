@@ -3,8 +3,10 @@
 //! The store changes one key at a time. A change of several keys is therefore written down as a whole under
 //! `journal/` first, then made, then struck out; what a crash leaves in the journal is made at the next start.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +27,9 @@ pub enum BooksError {
     Interfered(String),
 }
 
+/// What keys of resources begin with.
+const RESOURCES: &str = "arm/";
+
 /// One row of what is kept only for a time.
 const KEPT: [(&str, Duration); 4] = [
     ("op/", Duration::from_secs(24 * 3600)),
@@ -37,6 +42,8 @@ const KEPT: [(&str, Duration); 4] = [
 #[derive(Debug)]
 pub(crate) struct Books {
     store: Arc<Embedded>,
+    /// The keys of resources: whoever looks for those of a type jumps from group to group instead of reading everything.
+    resources: RwLock<BTreeSet<String>>,
 }
 
 impl Books {
@@ -46,8 +53,12 @@ impl Books {
             history_bytes: 64 << 10,
             ..Options::default()
         };
+        let store = Embedded::open(directory, options)?;
+        let kept = store.range_now(RESOURCES, &end_of(RESOURCES), 0, None)?;
+        let resources = kept.entries.into_iter().map(|entry| entry.key).collect();
         let books = Books {
-            store: Embedded::open(directory, options)?,
+            store,
+            resources: RwLock::new(resources),
         };
         for (entry, changes) in books.under("journal/") {
             tracing::info!(entry, "finishing a change that a crash interrupted");
@@ -93,9 +104,26 @@ impl Books {
             None => Change::Delete,
         };
         match self.store.write(key, expect, change).await? {
-            Written::Done(_) => Ok(()),
+            Written::Done(_) => {
+                self.note(key, value.is_some());
+                Ok(())
+            }
             Written::Conflict(_) => Err(BooksError::Interfered(key.to_owned())),
         }
+    }
+
+    fn note(&self, key: &str, is_there: bool) {
+        if !key.starts_with(RESOURCES) {
+            return;
+        }
+        let mut resources = self
+            .resources
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        match is_there {
+            true => resources.insert(key.to_owned()),
+            false => resources.remove(key),
+        };
     }
 
     /// Writes what is left and lets go of the directory.
@@ -115,6 +143,15 @@ fn end_of(prefix: &str) -> String {
 }
 
 impl View for Books {
+    fn next(&self, from: &str, end: &str) -> Option<String> {
+        let resources = self
+            .resources
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let range = (Bound::Included(from), Bound::Excluded(end));
+        resources.range::<str, _>(range).next().cloned()
+    }
+
     fn get(&self, key: &str) -> Option<Value> {
         let entry = self.store.get_now(key)?;
         serde_json::from_slice(&entry.value).ok()

@@ -17,6 +17,9 @@ pub(crate) trait View: Send + Sync {
 
     /// Every entry whose key starts so, in the order of keys.
     fn under(&self, prefix: &str) -> Vec<(String, Value)>;
+
+    /// The first key of a resource from one key on and before another.
+    fn next(&self, from: &str, end: &str) -> Option<String>;
 }
 
 /// A state that is only remembered.
@@ -26,6 +29,11 @@ pub(crate) struct Remembered(pub(crate) BTreeMap<String, Value>);
 
 #[cfg(test)]
 impl View for Remembered {
+    fn next(&self, from: &str, end: &str) -> Option<String> {
+        let range = self.0.range(from.to_owned()..end.to_owned());
+        range.map(|(key, _)| key.clone()).next()
+    }
+
     fn get(&self, key: &str) -> Option<Value> {
         self.0.get(key).cloned()
     }
@@ -85,6 +93,40 @@ impl<'a> Turn<'a> {
         found.into_iter().collect()
     }
 
+    /// The first key of a resource from one key on and before another.
+    fn next(&self, from: &str, end: &str) -> Option<String> {
+        let mut from = from.to_owned();
+        let kept = loop {
+            match self.view.next(&from, end) {
+                Some(key) if self.staged.get(&key).is_some_and(Option::is_none) => {
+                    from = key + "\0"
+                }
+                kept => break kept,
+            }
+        };
+        let staged = self.staged.range(from..end.to_owned());
+        let mut staged = staged.filter(|(_, value)| value.is_some());
+        let staged = staged.next().map(|(key, _)| key.clone());
+        kept.into_iter().chain(staged).min()
+    }
+
+    /// The keys of resources right below a prefix, without a look at what is below those.
+    pub(crate) fn right_below(&self, prefix: &str) -> Vec<String> {
+        // What is below a key follows a slash: the character after it is beyond all of that.
+        let end = format!("{prefix}\u{10ffff}");
+        let (mut found, mut from) = (Vec::new(), prefix.to_owned());
+        while let Some(key) = self.next(&from, &end) {
+            match key[prefix.len()..].split_once('/') {
+                Some((name, _)) => from = format!("{prefix}{name}0"),
+                None => {
+                    from = format!("{key}\0");
+                    found.push(key);
+                }
+            }
+        }
+        found
+    }
+
     pub(crate) fn put(&mut self, key: impl Into<String>, value: Value) {
         self.staged.insert(key.into(), Some(value));
     }
@@ -126,5 +168,30 @@ mod tests {
         assert_eq!(turn.get("a/1"), None);
         assert_eq!(state.get("a/1"), Some(json!(1)));
         assert_eq!(turn.changes().len(), 2);
+    }
+
+    #[test]
+    fn what_is_right_below_is_found_without_what_is_below_that() {
+        let keys = [
+            "p/a",
+            "p/a-b",
+            "p/a-b/x/1",
+            "p/a/x/1",
+            "p/a/x/2",
+            "p/c/x/1",
+            "p/d",
+            "q/e",
+        ];
+        let state = Remembered(
+            keys.iter()
+                .map(|key| ((*key).to_owned(), json!(1)))
+                .collect(),
+        );
+        let settings = Settings::for_tests();
+        let mut turn = Turn::new(&state, Timestamp::UNIX_EPOCH, Chance::seeded(1), &settings);
+        assert_eq!(turn.right_below("p/"), ["p/a", "p/a-b", "p/d"]);
+        turn.remove("p/a");
+        turn.put("p/b", json!(2));
+        assert_eq!(turn.right_below("p/"), ["p/a-b", "p/b", "p/d"]);
     }
 }

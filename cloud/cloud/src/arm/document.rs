@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::id::{self, Id};
+use super::kind::{self, At};
 use crate::chance::seven_digits;
 use crate::turn::Turn;
 
@@ -71,6 +72,25 @@ pub(crate) fn put(turn: &mut Turn<'_>, document: &Document) {
 
 /// The resources of a type in a scope: a group, or a whole subscription.
 pub(crate) fn of_kind(turn: &Turn<'_>, scope: &str, kind: &str) -> Vec<Document> {
+    let of_group = kind::named(kind).is_some_and(|kind| kind.at == At::Group);
+    if !of_group || kind.matches('/').count() > 1 {
+        return below(turn, scope, kind);
+    }
+    let word = kind.to_lowercase();
+    let mut places = vec![id::key(scope)];
+    // A subscription's resources are in its groups.
+    if scope.matches('/').count() == 2 {
+        places.extend(turn.right_below(&format!("{}/resourcegroups/", id::key(scope))));
+    }
+    let keys = places
+        .iter()
+        .flat_map(|place| turn.right_below(&format!("{place}/providers/{word}/")));
+    let found = keys.filter_map(|key| turn.get(&key));
+    found.map(Document::read).collect()
+}
+
+/// Those that may be anywhere: whatever is below a scope is looked at.
+fn below(turn: &Turn<'_>, scope: &str, kind: &str) -> Vec<Document> {
     let all = turn.under(&format!("{}/", id::key(scope))).into_iter();
     let fits = |document: &Document| {
         Id::parse(document.id()).is_some_and(|id| id.kind().eq_ignore_ascii_case(kind))
