@@ -11,6 +11,7 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -199,9 +200,7 @@ impl<C> Runtime<C> {
         }
         let events = cache::watch_objects(api, config);
         self.follow::<K, V>(need, events, move |object| {
-            let value = serde_json::to_value(object).map_err(|e| e.to_string())?;
-            let typed = serde_json::from_value(value).map_err(|e| e.to_string())?;
-            Ok(keep(typed))
+            typed(&object).map(&keep).map_err(|e| e.to_string())
         })
     }
 
@@ -278,8 +277,44 @@ impl<C> Runtime<C> {
     }
 }
 
+// Clients in Go write a time that they do not have as null, and read it so; the types here insist on one in conditions.
+fn typed<K: DeserializeOwned>(object: &DynamicObject) -> serde_json::Result<K> {
+    serde_json::from_value(serde_json::to_value(object)?).or_else(|_| {
+        let mut value = serde_json::to_value(object)?;
+        let conditions = value.pointer_mut("/status/conditions");
+        for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+            if condition["lastTransitionTime"].is_null() {
+                condition["lastTransitionTime"] = NO_TIME.into();
+            }
+        }
+        serde_json::from_value(value)
+    })
+}
+
+/// Go's time zero.
+const NO_TIME: &str = "0001-01-01T00:00:00Z";
+
 /// Adds an object's key to a queue whenever it changes.
 pub fn enqueue_changes<V: Send + Sync + 'static>(cache: &Cache<V>, queue: &Arc<Queue<ObjectKey>>) {
     let queue = Arc::clone(queue);
     cache.on_change(move |change| queue.add(change.key.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_without_a_time_hides_no_object() {
+        let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "status": {"conditions": [
+            {"type": "A", "status": "True", "reason": "", "message": "", "lastTransitionTime": null},
+        ]}});
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
+        let service: Service = typed(&object).expect("a Service");
+        let conditions = service.status.and_then(|status| status.conditions);
+        assert_eq!(conditions.map(|all| all.len()), Some(1));
+    }
 }

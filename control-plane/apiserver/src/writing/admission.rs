@@ -11,6 +11,7 @@ mod asked;
 mod attributes;
 mod certificate_request;
 mod claim_resize;
+mod connecting;
 mod default_class;
 mod default_tolerations;
 mod expressions;
@@ -220,8 +221,10 @@ pub(crate) async fn connect(api: &Api, call: &Call, subresource: &str) -> Result
         old: None,
         dry_run: false,
     };
-    mutate(api, &attributes, &mut Value::Null).await?;
-    validate(api, &attributes, None).await
+    let (_, kind) = asked::body_kind(&call.resource, subresource);
+    let mut options = connecting::options(kind, &call.query, call.path.rest.as_deref());
+    mutate(api, &attributes, &mut options).await?;
+    validate(api, &attributes, Some(&options)).await
 }
 
 /// What is wrong with the expressions of a policy or a webhook configuration.

@@ -172,8 +172,8 @@ impl Api {
             .map(|(_, b)| b.value())
             .collect();
         match eviction::decide(&pod, &budgets)? {
-            Verdict::Delete => return Ok(()),
-            Verdict::DeleteUnready => {}
+            // Whoever looks at how the pod ended wants to know of the eviction, budget or not.
+            Verdict::Delete | Verdict::DeleteUnready => {}
             Verdict::Book { budget } => self.book(call, budgets_resource, &budget, options).await?,
         }
         options
