@@ -222,7 +222,7 @@ fn a_namespace_being_deleted_takes_nothing_new() {
 
 #[test]
 fn an_evicted_pod_says_so_without_a_budget_too() {
-    let Some(kubectl) = Kubectl::start_with(ServerOptions::default()) else {
+    let Some(kubectl) = Kubectl::start() else {
         return;
     };
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: held, finalizers: [example.com/held]}, \
