@@ -17,7 +17,7 @@ use clock::Clock;
 use crate::chance::Chance;
 use crate::entra::token::{self, Caller, Keys};
 use crate::exchange::{Asked, Body, Reply};
-use crate::providers::vault;
+use crate::providers::{compute, vault};
 use crate::server::Answers;
 use crate::settings::Settings;
 use crate::throttle::{self, Buckets};
@@ -143,6 +143,7 @@ impl Door {
                     .unwrap_or_default();
                 self.vault(name, &inner).await
             }
+            ["bootdiagnostics", secret, _] => self.console(secret).await,
             ["healthz"] => Reply {
                 body: Body::Text("text/plain", "ok".into()),
                 ..Reply::empty(200)
@@ -265,6 +266,26 @@ impl Door {
                 .await
             }
             Err(_) => self.look(|turn| vault::data::challenge(turn)),
+        }
+    }
+
+    /// The console of the machine that an address of `retrieveBootDiagnosticsData` stands for.
+    async fn console(&self, secret: &str) -> Reply {
+        let Some(machine) = self.look(|turn| compute::console_of(turn, secret)) else {
+            let message = "Server failed to authenticate the request: the signature is not known or has expired.";
+            return Fault::new(403, "AuthenticationFailed", message).reply();
+        };
+        match self.settings.region.console(&machine).await {
+            Some(text) => Reply {
+                body: Body::Text("text/plain; charset=utf-8", text),
+                ..Reply::empty(200)
+            },
+            None => Fault::new(
+                404,
+                "BlobNotFound",
+                "Nothing was written to a console: no machine of this host stands behind this one.",
+            )
+            .reply(),
         }
     }
 

@@ -55,7 +55,7 @@ pub use fabric::{Distribution, Fabric, Probe, Protocol, Rule};
 pub use first_start::Credentials;
 pub use metadata::{Find, Machine, Metadata};
 pub use providers::containers::Adopted;
-pub use region::{Done, Hollow, Node, Order, Region, Task, Trouble};
+pub use region::{Disk, Done, Hollow, Node, Order, Region, Task, Trouble};
 pub use server::TlsError;
 pub use settings::{ClusterAccess, Config, Issuer, KeyPairFiles};
 

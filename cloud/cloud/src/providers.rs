@@ -23,7 +23,7 @@ use crate::arm::id::{Id, Path};
 use crate::arm::kind::Kind;
 use crate::entra::token::Caller;
 use crate::exchange::{Asked, Reply};
-use crate::region::Node;
+use crate::region::{Disk, Node};
 use crate::turn::Turn;
 
 /// A provider.
@@ -182,6 +182,14 @@ pub(crate) fn nodes(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<No
     }
 }
 
+/// The disks of a resource, for whom stands behind it.
+pub(crate) fn disks(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<Disk> {
+    match kind.namespace() {
+        "Microsoft.Compute" => compute::disks_of(turn, kind, document),
+        _ => Vec::new(),
+    }
+}
+
 /// Adds what `$expand` asks for.
 pub(crate) fn expand(turn: &Turn<'_>, kind: &Kind, wanted: &str, document: &mut Document) {
     if kind.namespace() == "Microsoft.Compute" {
@@ -194,6 +202,7 @@ pub(crate) fn removed(turn: &mut Turn<'_>, kind: &Kind, document: &Document) {
     identity::removed(turn, kind, document);
     match kind.namespace() {
         "Microsoft.Authorization" => authorization::removed(turn, kind, document),
+        "Microsoft.Compute" => compute::removed(turn, kind, document),
         "Microsoft.ContainerService" => containers::removed(turn, kind, document),
         "Microsoft.KeyVault" => vault::removed(turn, kind, document),
         _ => {}

@@ -53,6 +53,23 @@ pub struct Node {
     pub zone: Option<String>,
 }
 
+/// A disk or a snapshot: one that is ordered, or one that a machine has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Its resource id.
+    pub id: String,
+    /// Where its machine has it.
+    pub lun: u32,
+    /// How large it is.
+    pub bytes: u64,
+    /// What it is a copy of: a disk or a snapshot.
+    pub source: Option<String>,
+    /// Whether it was made from an image: the disk of a machine's system.
+    pub is_system: bool,
+    /// Whether it goes with its machine.
+    pub goes_with_machine: bool,
+}
+
 /// An order to a region.
 #[derive(Debug, Clone)]
 pub struct Order {
@@ -68,6 +85,8 @@ pub struct Order {
     pub hidden: Value,
     /// Its machines.
     pub nodes: Vec<Node>,
+    /// The data disks of a machine; a disk or a snapshot itself.
+    pub disks: Vec<Disk>,
 }
 
 impl Order {
@@ -122,6 +141,16 @@ pub trait Region: std::fmt::Debug + Send + Sync {
     /// The public addresses that lead here; without one, addresses that lead nowhere.
     fn public_addresses(&self) -> Option<Ipv4Net> {
         None
+    }
+
+    /// What a machine has written to its console.
+    async fn console(&self, _machine: &Node) -> Option<String> {
+        None
+    }
+
+    /// Waits for a machine to have come on or gone off by itself: its id, and whether it runs.
+    async fn power(&self) -> (String, bool) {
+        std::future::pending().await
     }
 
     /// Takes away what stands behind none of these: they are all there are.

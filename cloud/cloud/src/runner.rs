@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::arm::operation;
 use crate::arm::orders::{self, Needs};
 use crate::door::Door;
+use crate::providers::compute;
 use crate::region::{Done, Order, Trouble};
 use crate::turn::View as _;
 
@@ -41,6 +42,12 @@ pub(crate) async fn run(door: Arc<Door>, mut stop: watch::Receiver<bool>) {
             () = stopped(&mut stop) => return,
             () = door.begun.notified() => {}
             Some(_) = work.tasks.join_next() => {}
+            (id, runs) = door.settings.region.power() => {
+                let seen = door.decide(|turn| compute::seen(turn, &id, runs)).await;
+                if seen.is_err() {
+                    tracing::error!(id, "that a machine came or went could not be kept");
+                }
+            }
             () = tokio::time::sleep(wait) => work.finish_due().await,
         }
     }

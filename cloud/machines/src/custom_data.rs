@@ -1,7 +1,7 @@
 //! Custom data: what a cloud hands to a new machine, read as cloud-init reads it. Pure.
 //!
-//! Known are the forms that nodes are made with: a `#cloud-config` with `write_files` and `runcmd`, a
-//! `#cloud-boothook`, a script, and MIME messages of such parts; each plain, compressed or in base64.
+//! Known are the forms that machines are made with: a `#cloud-config` with `write_files`, `runcmd`, `users` and
+//! `ssh_authorized_keys`, a `#cloud-boothook`, a script, and MIME messages of such parts; each plain, compressed or in base64.
 
 mod cloud_config;
 mod mime;
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::User;
 
 /// Compressed data may not become larger than this.
 const LARGEST: u64 = 16 << 20;
@@ -27,6 +29,10 @@ pub struct CustomData {
     pub boothooks: Vec<Vec<u8>>,
     /// Programs to run once, when the system is up.
     pub scripts: Vec<Vec<u8>>,
+    /// Who gets an account.
+    pub users: Vec<User>,
+    /// Keys that let the default user in.
+    pub keys: Vec<String>,
     /// What cloud-init would have done and we do not: types of parts and keys of cloud-configs.
     pub ignored: Vec<String>,
 }
@@ -92,6 +98,8 @@ impl CustomData {
                 let config = cloud_config::read(bytes)?;
                 self.files.extend(config.files);
                 self.scripts.extend(config.commands);
+                self.users.extend(config.users);
+                self.keys.extend(config.keys);
                 self.ignored.extend(config.ignored);
             }
             Some(Form::Boothook) => self.boothooks.push(boothook(bytes)),

@@ -76,6 +76,14 @@ pub enum Error {
         /// What its launcher said.
         cause: String,
     },
+    /// A machine's disks are not as they should be.
+    #[error("the disks of the machine `{name}` cannot be changed: {cause}")]
+    Disks {
+        /// Which machine.
+        name: String,
+        /// What its supervisor said.
+        cause: String,
+    },
     /// A file or directory did not do.
     #[error("cannot {doing} `{}`: {source}", path.display())]
     File {

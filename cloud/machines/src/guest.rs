@@ -1,11 +1,13 @@
 //! What a machine's root has that the host's has not: who it is, and what starts in it. Pure.
 
+pub(crate) mod accounts;
+
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::custom_data::CustomData;
-use crate::{Attachment, File, Spec};
+use crate::{Attachment, File, Spec, User};
 
 /// What systemd is asked to reach.
 pub(crate) const TARGET: &str = "kyanite-machine.target";
@@ -235,6 +237,17 @@ fn hook(index: usize) -> String {
 
 fn script(index: usize) -> String {
     format!("{CLOUD}/scripts/part-{:03}", index + 1)
+}
+
+/// Who gets an account at the first start: whom the caller names and whom the custom data names. Keys that the custom
+/// data has for nobody in particular are the first one's, as cloud-init has a default user.
+pub(crate) fn users(spec: &Spec, custom_data: &CustomData) -> Vec<User> {
+    let mut users = spec.users.clone();
+    users.extend(custom_data.users.iter().cloned());
+    if let Some(first) = users.first_mut() {
+        first.keys.extend(custom_data.keys.iter().cloned());
+    }
+    users
 }
 
 /// The custom data itself, the scripts in it, and what of it is not done: laid down at the first start too.

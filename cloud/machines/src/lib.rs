@@ -10,6 +10,7 @@
 //! <directory>/machines/<name>/    plan.json   what was asked for (Spec)
 //!                                 record.json what runs (Record), lock: held while a supervisor watches
 //!                                 upper work root  the overlay; data/: plain directories outside of it
+//!                                 disks.json  its data disks, plugged.json: how far they are plugged in
 //!                                 console.log supervisor.log
 //! <directory>/networks/<name>/    network.json, netns: a network namespace with a bridge, held by a mount
 //! <directory>/lock                whoever changes which of these there are
@@ -28,6 +29,7 @@
 pub mod custom_data;
 mod driver;
 mod guest;
+pub mod image;
 pub mod launcher;
 mod namespaces;
 mod preflight;
@@ -38,4 +40,4 @@ pub use namespaces::{
     BRIDGE, HOST_LINK, Launcher, METADATA, Machine, Namespaces, Network, PLATFORM, Swept,
 };
 pub use preflight::Missing;
-pub use spec::{Attachment, Bind, File, Spec};
+pub use spec::{Attachment, Bind, Disk, File, Spec, User};

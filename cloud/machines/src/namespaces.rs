@@ -3,10 +3,12 @@
 mod cgroups;
 mod console;
 mod devices;
+pub(crate) mod disks;
 pub(crate) mod enter;
 mod host_link;
 pub(crate) mod init;
 mod lay;
+pub(crate) mod loops;
 mod network;
 mod patience;
 mod record;
@@ -31,12 +33,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use crate::spec::check_name;
-use crate::{Driver, Error, Missing, PowerOff, Spec, State, preflight};
+use crate::{Disk, Driver, Error, Missing, PowerOff, Spec, State, preflight};
 use patience::wait_until;
 use record::Home;
 
 /// How long a killed machine may take to be gone.
 const DYING: Duration = Duration::from_secs(20);
+/// How long disks may take to be plugged in and out.
+const PLUGGING: Duration = Duration::from_secs(60);
 
 /// The program that [`crate::launcher::run`] runs in, and the arguments that lead there.
 #[derive(Debug, Clone)]
@@ -220,6 +224,30 @@ impl Namespaces {
             .ok_or_else(|| Error::Off(name.to_owned()))
     }
 
+    /// Gives a machine these data disks and no others: now if it runs, and whenever it starts. A disk that goes is not
+    /// used by the machine any more when this returns.
+    pub fn set_disks(&self, name: &str, disks: &[Disk]) -> Result<(), Error> {
+        let home = self.home(name)?;
+        let count = {
+            let _lock = self.lock()?;
+            home.write_disks(disks)?
+        };
+        let done = wait_until(PLUGGING, || {
+            Ok(home.plugged()?.count >= count || state_of(&home)? != State::Running)
+        })?;
+        let trouble = match (done, home.plugged()?) {
+            (false, _) => Some("its supervisor does not answer".to_owned()),
+            (true, plugged) => plugged.trouble.filter(|_| plugged.count == count),
+        };
+        match trouble.filter(|_| state_of(&home).is_ok_and(|state| state == State::Running)) {
+            None => Ok(()),
+            Some(cause) => Err(Error::Disks {
+                name: name.to_owned(),
+                cause,
+            }),
+        }
+    }
+
     /// What the machine was last booted as.
     pub fn plan(&self, name: &str) -> Result<Spec, Error> {
         self.home(name)?.plan()
@@ -309,6 +337,10 @@ impl Namespaces {
             return Err(Error::Running(spec.name.clone()));
         }
         sweep_machine(&home)?;
+        // Kept by themselves: they change while the machine runs.
+        if let Some(disks) = spec.disks.take() {
+            home.write_disks(&disks)?;
+        }
         home.write_plan(&spec)?;
         Ok(home)
     }

@@ -26,6 +26,31 @@ pub struct Spec {
     /// Units that start with the machine, in addition to those of the basic system.
     #[serde(default)]
     pub units: Vec<String>,
+    /// People who may log in.
+    #[serde(default)]
+    pub users: Vec<User>,
+    /// Its data disks; those it had, if nothing is said of them.
+    #[serde(default)]
+    pub disks: Option<Vec<Disk>>,
+}
+
+/// Somebody with an account, who may do everything by `sudo`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// Public keys that let in, as `authorized_keys` has them.
+    #[serde(default)]
+    pub keys: Vec<String>,
+}
+
+/// A data disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Where the machine finds it: `/dev/disk/azure/scsi1/lun<n>`.
+    pub lun: u32,
+    /// The file of the host that it is.
+    pub file: PathBuf,
 }
 
 /// A network card.

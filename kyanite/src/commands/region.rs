@@ -4,11 +4,16 @@
 //! ```text
 //! <data directory>/clusters/<name>-<digits>/   a managed cluster: a data directory like any other
 //! <data directory>/vms/<network>/              a virtual network and the machines on it
+//! <data directory>/disks/<name>-<digits>.img   a disk or a snapshot
 //! ```
 
+mod agent;
 mod balancers;
 mod clusters;
+mod disks;
 mod imds;
+mod sets;
+mod turns;
 mod vms;
 
 use std::sync::Arc;
@@ -18,8 +23,12 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ipnet::Ipv4Net;
+use serde_json::Value;
+
+use sha2::{Digest as _, Sha256};
 
 use self::balancers::Balancers;
+use self::disks::Disks;
 use self::imds::Imds;
 use self::vms::{Place, Vms};
 use crate::commands::up::cloud_controllers;
@@ -35,12 +44,17 @@ const CLUSTER: &str = "Microsoft.ContainerService/managedClusters";
 const MACHINE: &str = "Microsoft.Compute/virtualMachines";
 const SET: &str = "Microsoft.Compute/virtualMachineScaleSets";
 const INSTANCE: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines";
+const DISK: &str = "Microsoft.Compute/disks";
+const SNAPSHOT: &str = "Microsoft.Compute/snapshots";
+const EXTENSION: &str = "Microsoft.Compute/virtualMachines/extensions";
+const COMMAND: &str = "Microsoft.Compute/virtualMachines/runCommands";
 
 /// The region of a data directory.
 #[derive(Debug)]
 pub(super) struct Ground {
     dir: DataDir,
     vms: Arc<Vms>,
+    disks: Arc<Disks>,
     imds: Arc<Imds>,
     balancers: Balancers,
 }
@@ -48,8 +62,11 @@ pub(super) struct Ground {
 impl Ground {
     pub(super) fn new(dir: &DataDir) -> Result<Ground> {
         let imds = Arc::new(Imds::default());
+        let disks = Arc::new(Disks::new(&dir.path().join("disks")));
+        let vms = dir.path().join("vms");
         Ok(Ground {
-            vms: Arc::new(Vms::new(&dir.path().join("vms"), Arc::clone(&imds))),
+            vms: Arc::new(Vms::new(&vms, Arc::clone(&imds), Arc::clone(&disks))),
+            disks,
             balancers: Balancers::new(dir)?,
             dir: dir.clone(),
             imds,
@@ -78,7 +95,9 @@ impl Ground {
     /// Something done to machines of a scale set: they are nodes of a cluster.
     async fn instances(&self, order: &Order) -> Result<Done, Trouble> {
         let (word, input) = match &order.task {
-            Task::Act { word, input } => (word, input),
+            Task::Act { word, input } => (word.as_str(), input.clone()),
+            // What is written to one of them itself is which disks it has.
+            Task::Bring if order.kind == INSTANCE => ("attachdetachdatadisks", Value::Null),
             Task::Remove => {
                 let names = order.nodes.iter().map(|node| node.name.clone());
                 return clusters::forget(&self.dir, names.collect()).await;
@@ -94,18 +113,15 @@ impl Ground {
                 .filter(|name| !kept.contains(&name.as_str()));
             return clusters::forget(&self.dir, gone.collect()).await;
         }
-        let chosen: Vec<&str> = input["instanceIds"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|id| id.as_str())
-            .collect();
-        let is_chosen =
-            |id: &str| chosen.is_empty() || chosen.contains(&"*") || chosen.contains(&last(id));
+        let disks = self.disks.ready(&order.disks).await?;
         let mut done = Done::default();
-        for node in order.nodes.iter().filter(|node| is_chosen(&node.id)) {
+        for node in sets::chosen(order) {
             if let Some(driver) = clusters::driver_of(&self.dir, &node.name) {
-                done = vms::act(Place::of(driver, &node.name), word, input).await?;
+                let mut place = Place::of(driver, &node.name);
+                if order.kind == INSTANCE {
+                    place = place.with_disks(disks.clone());
+                }
+                done = vms::act(place, word, &input).await?;
             }
         }
         Ok(done)
@@ -115,7 +131,21 @@ impl Ground {
 #[async_trait]
 impl Region for Ground {
     fn has(&self, kind: &str) -> bool {
-        [CLUSTER, MACHINE, SET, INSTANCE].contains(&kind)
+        [
+            CLUSTER, MACHINE, SET, INSTANCE, DISK, SNAPSHOT, EXTENSION, COMMAND,
+        ]
+        .contains(&kind)
+    }
+
+    async fn console(&self, machine: &Node) -> Option<String> {
+        match clusters::driver_of(&self.dir, &machine.name) {
+            Some(driver) => vms::console(&driver, &machine.name).await,
+            None => self.vms.console(machine).await,
+        }
+    }
+
+    async fn power(&self) -> (String, bool) {
+        self.vms.power().await
     }
 
     fn objection(&self, kind: &str, body: &serde_json::Value) -> Option<Trouble> {
@@ -134,7 +164,13 @@ impl Region for Ground {
                 .collect::<Vec<_>>()
         };
         clusters::clear(&self.dir, &of(CLUSTER)).await;
-        self.vms.clear(&of(MACHINE)).await;
+        let mut machines = of(MACHINE);
+        machines.extend(of(SET).into_iter().filter(|set| !sets::is_of_cluster(set)));
+        self.vms.clear(&machines).await;
+        let disks = known
+            .iter()
+            .filter(|order| [DISK, SNAPSHOT].contains(&order.kind));
+        self.disks.clear(disks.map(|order| order.id.as_str())).await;
     }
 
     async fn carry_out(&self, order: Order) -> Result<Done, Trouble> {
@@ -143,7 +179,13 @@ impl Region for Ground {
                 clusters::carry_out(&self.dir, &self.imds, self.balancers.fabric(), &order).await
             }
             MACHINE => self.vms.carry_out(&order).await,
-            _ => self.instances(&order).await,
+            DISK | SNAPSHOT => self.disks.carry_out(&order).await,
+            EXTENSION | COMMAND => {
+                let machine = order.nodes.first().and_then(|node| self.vms.started(node));
+                agent::carry_out(machine, &order).await
+            }
+            _ if sets::is_of_cluster(&order) => self.instances(&order).await,
+            _ => self.vms.carry_out_set(&order).await,
         }
     }
 }
@@ -181,6 +223,16 @@ pub(super) fn take_machines(pools: &mut Pools, nodes: &[Node]) {
         pool.machines = machines;
         pool.machines.sort_by_key(|machine| machine.number);
     }
+}
+
+/// Eight digits that stand for a text in the name of a file.
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The last part of a resource id.

@@ -1,6 +1,8 @@
 //! The real az against the cloud that `kyanite up` runs, with real things behind it: the cluster itself, clusters and
 //! machines that az makes. Needs root, containerd, kubectl and az; skipped, loudly, without.
 
+mod machines;
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -29,6 +31,12 @@ impl Person {
     }
 
     pub(crate) fn az(&self, words: &str) -> Result<Value, String> {
+        let text = self.az_text(words)?;
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// What az prints.
+    fn az_text(&self, words: &str) -> Result<String, String> {
         let exports = self.home.kyanite("az-env").expect("how az is connected");
         let mut command = self.home.command(&self.az);
         command.args(words.split_whitespace()).args(["-o", "json"]);
@@ -40,7 +48,7 @@ impl Person {
                 .expect("a variable");
             command.env(name, value.trim_matches('\''));
         }
-        said(&mut command).map(|text| serde_json::from_str(&text).unwrap_or_default())
+        said(&mut command)
     }
 
     pub(crate) fn ok(&self, words: &str) -> Value {

@@ -222,6 +222,7 @@ impl Site {
             files: self.files(name),
             binds: self.binds(&version, image),
             units: vec!["aks-node-controller.service".to_owned()],
+            ..Spec::default()
         };
         self.driver.boot(&spec).expect("the machine starts");
     }

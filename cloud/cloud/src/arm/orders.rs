@@ -30,6 +30,7 @@ fn order(turn: &Turn<'_>, document: &Document, task: Task) -> Option<Order> {
         body: document.body.clone(),
         hidden: document.hidden.clone(),
         nodes: providers::nodes(turn, kind, document),
+        disks: providers::disks(turn, kind, document),
     })
 }
 
@@ -87,7 +88,8 @@ fn needs_of_resource(
         lay(turn, id, operation, &mut document);
     }
     match document.state() {
-        "Failed" => Vec::new(),
+        // What the operation leads to is a failure; one that failed before can still be acted on.
+        "Failed" if is_its => Vec::new(),
         _ => order(turn, &document, task).into_iter().collect(),
     }
 }

@@ -479,8 +479,13 @@ pub(crate) fn may_leave(
     together: &HashSet<String>,
 ) -> Result<(), Fault> {
     reference::check_unused(turn, kind, document, together)?;
-    let owner = document.body["managedBy"].as_str();
-    let goes_with_owner = owner.is_some_and(|owner| together.contains(&owner.to_lowercase()));
+    // A shared disk has several.
+    let shared = document.body["managedByExtended"].as_array();
+    let owners = std::iter::once(&document.body["managedBy"]).chain(shared.into_iter().flatten());
+    let owners: Vec<String> = owners
+        .filter_map(|owner| Some(owner.as_str()?.to_lowercase()))
+        .collect();
+    let goes_with_owner = !owners.is_empty() && owners.iter().all(|o| together.contains(o));
     match kind.leave.filter(|_| !goes_with_owner) {
         Some(leave) => {
             leave(turn, id, document).map_err(|f| if kind.flat_errors { f.flat() } else { f })

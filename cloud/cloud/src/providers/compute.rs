@@ -1,5 +1,6 @@
 //! Microsoft.Compute: machines, scale sets and disks. In a hollow region states change by the clock and nothing boots.
 
+mod agent;
 mod disks;
 mod machines;
 mod scale_sets;
@@ -15,7 +16,7 @@ use crate::arm::id::Id;
 use crate::arm::kind::{Goes, Kind, PLAIN, Tag, only};
 use crate::arm::operation::{self, Begin, Verb};
 use crate::exchange::Reply;
-use crate::region::Node;
+use crate::region::{Disk, Node};
 use crate::turn::Turn;
 
 const OWN: Kind = Kind {
@@ -86,17 +87,19 @@ const KINDS: &[Kind] = &[
         ],
         decide: Some(machines::decide),
         finish: Some(machines::finish),
-        leave: Some(machines::leave),
+        settled: Some(disks::let_go),
         ..OWN
     },
     Kind {
         name: "Microsoft.Compute/virtualMachines/extensions",
         tag: Tag::None,
+        decide: Some(agent::decide_extension),
         ..OWN
     },
     Kind {
         name: "Microsoft.Compute/virtualMachines/runCommands",
         tag: Tag::None,
+        decide: Some(agent::decide_command),
         ..OWN
     },
     Kind {
@@ -120,6 +123,7 @@ const KINDS: &[Kind] = &[
             "/properties/networkProfile",
         ],
         decide: Some(scale_sets::decide_instance),
+        settled: Some(disks::let_go),
         leave: Some(scale_sets::leave_instance),
         ..OWN
     },
@@ -136,6 +140,7 @@ const KINDS: &[Kind] = &[
             "networkAccessPolicy":"AllowAll","publicNetworkAccess":"Enabled","diskState":"Unattached"}}"#,
         read_only: &[
             "/managedBy",
+            "/managedByExtended",
             "/properties/diskState",
             "/properties/uniqueId",
             "/properties/timeCreated",
@@ -209,6 +214,10 @@ const ROUTES: &[Route] = &[
         "virtualMachines/{}/attachDetachDataDisks",
         machines::attach_detach,
     ),
+    post(
+        "virtualMachines/{}/retrieveBootDiagnosticsData",
+        machines::console,
+    ),
     get(
         "virtualMachineScaleSets/{}/instanceView",
         scale_sets::instance_view,
@@ -266,6 +275,10 @@ const ROUTES: &[Route] = &[
         "virtualMachineScaleSets/{}/virtualMachines/{}/attachDetachDataDisks",
         machines::attach_detach,
     ),
+    post(
+        "virtualMachineScaleSets/{}/virtualMachines/{}/retrieveBootDiagnosticsData",
+        machines::console,
+    ),
     post("virtualMachineScaleSets/{}/start", scale_sets::power),
     post("virtualMachineScaleSets/{}/restart", scale_sets::power),
     post("virtualMachineScaleSets/{}/poweroff", scale_sets::power),
@@ -300,14 +313,39 @@ fn target(turn: &Turn<'_>, call: &Call<'_>) -> Result<(Id, Document), Fault> {
 
 /// Answers an action that takes a while.
 fn accepted(turn: &mut Turn<'_>, call: &Call<'_>, id: &Id, location: &str, output: Value) -> Reply {
+    let operation = begin_action(turn, call, id, output);
+    told(turn, call, id, location, &operation)
+}
+
+fn begin_action(turn: &mut Turn<'_>, call: &Call<'_>, id: &Id, output: Value) -> String {
     let mut begin = Begin::new(Verb::Action, &id.to_string(), 300);
     begin.output = output;
     let word = call.path.rest.last().map(|word| word.to_lowercase());
     begin.action = json!({"word": word, "input": call.body().unwrap_or_default()});
-    let operation = operation::begin(turn, begin);
+    operation::begin(turn, begin)
+}
+
+/// Answers an action that changes its resource: no other operation works on it meanwhile.
+fn accepted_change(
+    turn: &mut Turn<'_>,
+    call: &Call<'_>,
+    id: &Id,
+    document: &mut Document,
+    output: Value,
+) -> Reply {
+    operation::supersede(turn, document);
+    let operation = begin_action(turn, call, id, output);
+    document.operation = Some(operation.clone());
+    document.body["properties"]["provisioningState"] = json!("Updating");
+    document::put(turn, document);
+    let location = document.body["location"].as_str().unwrap_or_default();
+    told(turn, call, id, location, &operation)
+}
+
+fn told(turn: &Turn<'_>, call: &Call<'_>, id: &Id, location: &str, operation: &str) -> Reply {
     let words = ("operations", "operations");
     let (status, result) =
-        operation::addresses(turn, id, words, &operation, location, call.version());
+        operation::addresses(turn, id, words, operation, location, call.version());
     operation::headers(turn, Reply::empty(202), Goes::Both, &status, &result)
 }
 
@@ -334,6 +372,14 @@ fn power_of(document: &Document) -> &str {
 pub(super) fn nodes(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<Node> {
     match kind.path() {
         "virtualMachines" => vec![machines::node(turn, document)],
+        "virtualMachines/extensions" | "virtualMachines/runCommands" => {
+            let machine = Id::parse(document.id()).and_then(|id| id.parent());
+            let machine = machine.and_then(|id| document::get(turn, &id.to_string()));
+            machine
+                .iter()
+                .map(|its| machines::node(turn, its))
+                .collect()
+        }
         "virtualMachineScaleSets/virtualMachines" => vec![instance_node(turn, document, "")],
         "virtualMachineScaleSets" => {
             let id = Id::parse(document.id());
@@ -369,12 +415,44 @@ pub(crate) fn instance_node(turn: &Turn<'_>, instance: &Document, pool: &str) ->
     }
 }
 
+/// The disks of a machine, or what a disk or a snapshot is itself.
+pub(super) fn disks_of(turn: &Turn<'_>, kind: &Kind, document: &Document) -> Vec<Disk> {
+    match kind.collection() {
+        "virtualMachines" => disks::of_machine(turn, document),
+        "disks" | "snapshots" => vec![disks::described(document)],
+        _ => Vec::new(),
+    }
+}
+
+/// A machine that is gone has let go of its disks.
+pub(super) fn removed(turn: &mut Turn<'_>, kind: &Kind, document: &Document) {
+    if kind.collection() == "virtualMachines" {
+        disks::release(turn, document);
+    }
+}
+
+/// A machine was seen to run, or not to: that is its power state, whoever turned it on or off.
+pub(crate) fn seen(turn: &mut Turn<'_>, id: &str, runs: bool) {
+    machines::seen(turn, id, runs);
+}
+
+/// The machine whose console an address is for.
+pub(crate) fn console_of(turn: &Turn<'_>, secret: &str) -> Option<Node> {
+    let machine = machines::console_of(turn, secret)?;
+    let kind = Id::parse(machine.id()).and_then(|id| crate::arm::kind::named(&id.kind()))?;
+    nodes(turn, kind, &machine).pop()
+}
+
 /// Adds the instance view that `$expand` asks for.
 pub(super) fn expand(turn: &Turn<'_>, kind: &Kind, wanted: &str, document: &mut Document) {
-    if !wanted.to_lowercase().contains("instanceview") || kind.collection() != "virtualMachines" {
+    if !wanted.to_lowercase().contains("instanceview") {
         return;
     }
-    let view = machines::view(turn, document);
+    let view = match kind.collection() {
+        "virtualMachines" => machines::view(turn, document),
+        "extensions" | "runCommands" => document.hidden["view"].clone(),
+        _ => return,
+    };
     document.body["properties"]["instanceView"] = view;
 }
 
@@ -390,3 +468,6 @@ pub(super) fn of_scale_set(filter: &str, all: Vec<Value>) -> Vec<Value> {
     };
     all.into_iter().filter(its).collect()
 }
+
+#[cfg(test)]
+mod tests;

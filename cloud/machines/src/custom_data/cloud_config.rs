@@ -7,6 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::{Error, WrittenFile, gunzip, unbase64};
+use crate::User;
 
 /// What a cloud-config asks for.
 #[derive(Debug, Default)]
@@ -14,11 +15,17 @@ pub(super) struct CloudConfig {
     pub(super) files: Vec<WrittenFile>,
     /// One shell script that has every command of `runcmd`.
     pub(super) commands: Option<Vec<u8>>,
+    pub(super) users: Vec<User>,
+    pub(super) keys: Vec<String>,
     pub(super) ignored: Vec<String>,
 }
 
 #[derive(Deserialize)]
 struct Document {
+    #[serde(default)]
+    users: Vec<Value>,
+    #[serde(default)]
+    ssh_authorized_keys: Vec<String>,
     #[serde(default)]
     write_files: Vec<Entry>,
     #[serde(default)]
@@ -74,7 +81,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<CloudConfig, Error> {
     Ok(CloudConfig {
         files: files?,
         commands,
+        users: document.users.iter().filter_map(user).collect(),
+        keys: document.ssh_authorized_keys,
         ignored,
+    })
+}
+
+// A name, or an object with one. The default user is whoever the machine's owner named.
+fn user(entry: &Value) -> Option<User> {
+    let name = entry.as_str().or_else(|| entry["name"].as_str())?;
+    let keys = entry["ssh_authorized_keys"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    (name != "default").then(|| User {
+        name: name.to_owned(),
+        keys: keys.filter_map(Value::as_str).map(str::to_owned).collect(),
     })
 }
 

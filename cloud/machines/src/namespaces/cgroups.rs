@@ -233,6 +233,13 @@ fn end_processes(group: &Path) {
     }
 }
 
+/// The processes of a machine's group, as this host counts.
+pub(crate) fn processes_of(hierarchies: &[Hierarchy], group: &str) -> Vec<i32> {
+    let all = hierarchies.iter().map(|h| processes(&h.group(group)));
+    let all: BTreeSet<i32> = all.flatten().collect();
+    all.into_iter().collect()
+}
+
 /// The processes in a group and below.
 fn processes(group: &Path) -> BTreeSet<i32> {
     let own = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
+use super::disks::Disks;
 use crate::Error;
 
 /// Our end of the terminal.
@@ -55,8 +56,13 @@ impl Console {
         })
     }
 
-    /// Writes what the machine says until `process` has ended.
-    pub(crate) fn copy_until_end(&mut self, process: &OwnedFd) -> Result<(), Error> {
+    /// Writes what the machine says until `process` has ended; follows changes of its disks meanwhile.
+    pub(crate) fn copy_until_end(
+        &mut self,
+        process: &OwnedFd,
+        disks: &mut Disks,
+        mut follow: impl FnMut(&mut Disks) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         // Held open, or our end would hang up whenever nobody in the machine has the console open. It must not
         // become our controlling terminal: systemd hangs it up, and that would end this process.
         let held = fs::OpenOptions::new()
@@ -68,14 +74,17 @@ impl Console {
             let mut waiting = [
                 PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.terminal.as_fd(), PollFlags::IN),
+                disks.news(),
             ];
             match poll(&mut waiting, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(Error::kernel("wait for the machine")(error)),
             }
-            let [ended, speaks] = [0, 1].map(|i| !waiting[i].revents().is_empty());
+            let [ended, speaks, changed] = [0, 1, 2].map(|i| !waiting[i].revents().is_empty());
             if speaks {
                 self.copy_some()?;
+            } else if changed && !ended {
+                follow(disks)?;
             } else if ended {
                 drop(held);
                 return Ok(());

@@ -35,7 +35,13 @@ pub(crate) fn enter(home: PathBuf, program: &[OsString]) -> Result<u8, Error> {
         return Err(Error::Off(name));
     };
     cgroups::join(&cgroups::of_this_host()?, &group)?;
-    move_into(init)?;
+    let all = ThreadNameSpaceType::MOUNT
+        | ThreadNameSpaceType::CONTROL_GROUP
+        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
+        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
+        | ThreadNameSpaceType::PROCESS_ID
+        | ThreadNameSpaceType::NETWORK;
+    move_into(init, all)?;
     let mut command = Command::new(first);
     command
         .args(arguments)
@@ -50,18 +56,12 @@ pub(crate) fn enter(home: PathBuf, program: &[OsString]) -> Result<u8, Error> {
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-// Only children are in the pid namespace, so the program is one.
-fn move_into(init: Process) -> Result<(), Error> {
+/// Moves into namespaces of a process. Only children are in its pid namespace.
+pub(super) fn move_into(init: Process, which: ThreadNameSpaceType) -> Result<(), Error> {
     let pid = i32::try_from(init.pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Error::Start("process 1 has no number".to_owned()))?;
     let process = pidfd_open(pid, PidfdFlags::empty())
         .map_err(Error::kernel("find the machine's first process"))?;
-    let all = ThreadNameSpaceType::MOUNT
-        | ThreadNameSpaceType::CONTROL_GROUP
-        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
-        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
-        | ThreadNameSpaceType::PROCESS_ID
-        | ThreadNameSpaceType::NETWORK;
-    move_into_thread_name_spaces(process.as_fd(), all)
+    move_into_thread_name_spaces(process.as_fd(), which)
         .map_err(Error::kernel("enter the machine's namespaces"))
 }

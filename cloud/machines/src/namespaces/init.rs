@@ -42,10 +42,8 @@ fn prepare(home: &Home, console: &Path) -> Result<(), Error> {
     let spec = home.plan()?;
     let custom_data = CustomData::read(&spec.custom_data)?;
     let hierarchies = cgroups::of_this_host()?;
-    let group = home
-        .record()?
-        .group
-        .ok_or(Error::NotFound(spec.name.clone()))?;
+    let record = home.record()?;
+    let group = record.group.ok_or(Error::NotFound(spec.name.clone()))?;
     cgroups::join(&hierarchies, &group)?;
     let own = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWUTS
@@ -61,7 +59,9 @@ fn prepare(home: &Home, console: &Path) -> Result<(), Error> {
         .map_err(Error::kernel("set the machine's host name"))?;
     let root = overlay(home)?;
     pivot_into(&root)?;
-    furnish(home, &spec, &hierarchies, console)?;
+    furnish(home, &hierarchies)?;
+    devices::make(&of_host(console), &record.disks)?;
+    show_parts_of_host(home, &spec)?;
     leave_host()?;
     // The kubelet shares mounts with its containers; outside of containers systemd would do this itself.
     change(
@@ -108,12 +108,7 @@ fn leave_host() -> Result<(), Error> {
     fs::remove_dir(host).map_err(Error::file("remove", host))
 }
 
-fn furnish(
-    home: &Home,
-    spec: &Spec,
-    hierarchies: &[Hierarchy],
-    console: &Path,
-) -> Result<(), Error> {
+fn furnish(home: &Home, hierarchies: &[Hierarchy]) -> Result<(), Error> {
     for directory in PLAIN {
         let source = of_host(&home.file("data")).join(directory[1..].replace('/', "-"));
         make_directory(&source)?;
@@ -124,8 +119,10 @@ fn furnish(
     fresh(Path::new("/sys"), "sysfs", NOTHING_SPECIAL, "")?;
     fresh(Path::new("/tmp"), "tmpfs", FILES_ONLY, "mode=1777")?;
     mount_cgroups(hierarchies)?;
-    settings::shadow()?;
-    devices::make(&of_host(console))?;
+    settings::shadow()
+}
+
+fn show_parts_of_host(home: &Home, spec: &Spec) -> Result<(), Error> {
     hide(home)?;
     spec.binds.iter().try_for_each(show)
 }
@@ -218,6 +215,9 @@ fn lay_down(spec: &Spec, custom_data: &CustomData) -> Result<(), Error> {
     }
     for file in guest::programs(spec, custom_data) {
         lay::file(&file)?;
+    }
+    for user in guest::users(spec, custom_data) {
+        lay::user(&user)?;
     }
     for file in &custom_data.files {
         lay::written(file)?;

@@ -6,8 +6,8 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown, symlink
 use std::path::Path;
 
 use crate::custom_data::WrittenFile;
-use crate::guest::Laid;
-use crate::{Error, File};
+use crate::guest::{Laid, accounts};
+use crate::{Error, File, User};
 
 /// Lays down a file or link, whatever was there.
 pub(super) fn down(laid: &Laid) -> Result<(), Error> {
@@ -39,6 +39,46 @@ pub(super) fn written(wanted: &WrittenFile) -> Result<(), Error> {
         ),
     };
     chown(path, Some(user), Some(group)).map_err(Error::file("change the owner of", path))
+}
+
+/// Gives somebody an account with a home, keys that let in, and `sudo`; one who has an account keeps it.
+pub(super) fn user(user: &User) -> Result<(), Error> {
+    let read = |path: &str| {
+        let path = Path::new(path);
+        fs::read_to_string(path).map_err(Error::file("read", path))
+    };
+    let account = accounts::account(&read("/etc/passwd")?, &read("/etc/group")?, &user.name);
+    for (path, line) in &account.lines {
+        write(Path::new(path), mode_of(path), line.as_bytes(), true)?;
+    }
+    let own = |path: &Path, mode: u32| {
+        chown(path, Some(account.user), Some(account.group))
+            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+            .map_err(Error::file("give to its owner", path))
+    };
+    let keys = account.home.join(".ssh/authorized_keys");
+    make_parent(&keys)?;
+    let text: String = user
+        .keys
+        .iter()
+        .map(|key| format!("{}\n", key.trim()))
+        .collect();
+    write(&keys, 0o600, text.as_bytes(), true)?;
+    own(&account.home, 0o755)?;
+    own(&account.home.join(".ssh"), 0o700)?;
+    own(&keys, 0o600)?;
+    let (rule, sudoers) = (accounts::sudo(&user.name), Path::new(accounts::SUDOERS));
+    make_parent(sudoers)?;
+    write(sudoers, 0o440, rule.as_bytes(), true)
+}
+
+// Passwords are nobody's business, not even where there are none.
+fn mode_of(path: &str) -> u32 {
+    if path == accounts::SHADOW {
+        0o640
+    } else {
+        0o644
+    }
 }
 
 fn make_parent(path: &Path) -> Result<(), Error> {

@@ -9,7 +9,8 @@ use rustix::fs::FlockOperation;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Spec};
+use super::disks::{Plug, Plugged, Wanted};
+use crate::{Disk, Error, Spec};
 
 /// The directory of one machine.
 #[derive(Debug, Clone)]
@@ -22,6 +23,9 @@ pub(crate) struct Record {
     pub(crate) group: Option<String>,
     /// Process 1, as this host counts.
     pub(crate) init: Option<Process>,
+    /// The disks that its `/dev` shows.
+    #[serde(default)]
+    pub(crate) disks: Vec<Plug>,
 }
 
 /// A process that is not mistaken for a later one with the same number.
@@ -55,11 +59,33 @@ impl Home {
 
     /// What runs; nothing when nothing was ever recorded.
     pub(crate) fn record(&self) -> Result<Record, Error> {
-        let path = self.file("record.json");
-        match path.exists() {
-            true => read_json(&path),
-            false => Ok(Record::default()),
+        read_if_there(&self.file("record.json"))
+    }
+
+    /// Which disks the machine is to have.
+    pub(crate) fn disks(&self) -> Result<Wanted, Error> {
+        read_if_there(&self.file("disks.json"))
+    }
+
+    /// Changes that; gives the count of changes.
+    pub(crate) fn write_disks(&self, disks: &[Disk]) -> Result<u64, Error> {
+        let before = self.disks()?;
+        // What went wrong is tried again.
+        if before.disks == disks && self.plugged()?.trouble.is_none() {
+            return Ok(before.count);
         }
+        let (count, disks) = (before.count + 1, disks.to_vec());
+        write_json(&self.file("disks.json"), &Wanted { count, disks })?;
+        Ok(count)
+    }
+
+    /// How far a supervisor has come with that.
+    pub(crate) fn plugged(&self) -> Result<Plugged, Error> {
+        read_if_there(&self.file("plugged.json"))
+    }
+
+    pub(crate) fn write_plugged(&self, plugged: &Plugged) -> Result<(), Error> {
+        write_json(&self.file("plugged.json"), plugged)
     }
 
     pub(crate) fn write_record(&self, record: &Record) -> Result<(), Error> {
@@ -117,6 +143,13 @@ fn state_and_start(stat: &str) -> Option<(char, u64)> {
     // The third field is the state, the 22nd the start time.
     let started = fields.nth(18)?.parse().ok()?;
     Some((state, started))
+}
+
+fn read_if_there<T: DeserializeOwned + Default>(path: &Path) -> Result<T, Error> {
+    match path.exists() {
+        true => read_json(path),
+        false => Ok(T::default()),
+    }
 }
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {

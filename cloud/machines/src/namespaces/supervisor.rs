@@ -17,6 +17,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::Launcher;
 use super::cgroups::{self, Hierarchy};
 use super::console::Console;
+use super::disks::Disks;
 use super::network::{self, Network};
 use super::patience::wait_until;
 use super::record::{Home, Process, Record};
@@ -82,7 +83,7 @@ pub(crate) fn supervise(launcher: &Launcher, home: PathBuf) -> Result<(), Error>
     let group = new_group(&spec.name);
     home.write_record(&Record {
         group: Some(group.clone()),
-        init: None,
+        ..Record::default()
     })?;
     let run = run(launcher, &home, &spec, &hierarchies, &group);
     cgroups::remove(&hierarchies, &group)?;
@@ -99,14 +100,16 @@ fn run(
 ) -> Result<(), Error> {
     let started = cgroups::make(hierarchies, group)
         .and_then(|()| connect(home, spec, group))
-        .and_then(|()| power_on(launcher, home, group));
-    let (said, mut running) = match started {
-        Ok(running) => (say(Ok(())), running),
+        .and_then(|()| Disks::open(home))
+        .and_then(|disks| Ok((power_on(launcher, home, group, &disks)?, disks)));
+    let (said, mut running, mut disks) = match started {
+        Ok((running, disks)) => (say(Ok(())), running, disks),
         Err(error) => return say(Err(error)),
     };
     said?;
-    while running.reboots()? {
-        running = power_on(launcher, home, group)?;
+    let mut follow = |disks: &mut Disks| disks.follow(launcher, home);
+    while running.reboots(&mut disks, &mut follow)? {
+        running = power_on(launcher, home, group, &disks)?;
     }
     Ok(())
 }
@@ -119,10 +122,14 @@ struct Running {
 
 impl Running {
     // Waits for its end; true when that was a restart.
-    fn reboots(mut self) -> Result<bool, Error> {
+    fn reboots(
+        mut self,
+        disks: &mut Disks,
+        follow: impl FnMut(&mut Disks) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
         let ended = pidfd_open(Pid::from_child(&self.init), PidfdFlags::empty())
             .map_err(Error::kernel("watch the machine's first process"))?;
-        self.console.copy_until_end(&ended)?;
+        self.console.copy_until_end(&ended, disks, follow)?;
         let status = self.init.wait();
         let status = status.map_err(Error::kernel("wait for the machine"))?;
         // How the kernel ends process 1 of a namespace that called reboot(2): a hang-up stands for a restart.
@@ -162,8 +169,19 @@ fn connect(home: &Home, spec: &Spec, group: &str) -> Result<(), Error> {
 }
 
 // Returns once the machine's first process has become systemd.
-fn power_on(launcher: &Launcher, home: &Home, group: &str) -> Result<Running, Error> {
+fn power_on(
+    launcher: &Launcher,
+    home: &Home,
+    group: &str,
+    disks: &Disks,
+) -> Result<Running, Error> {
     let console = Console::open(&home.file("console.log"))?;
+    let mut record = Record {
+        group: Some(group.to_owned()),
+        init: None,
+        disks: disks.plugs(),
+    };
+    home.write_record(&record)?;
     new_pid_namespace()?;
     let mut init = launcher
         .command("init")
@@ -178,11 +196,8 @@ fn power_on(launcher: &Launcher, home: &Home, group: &str) -> Result<Running, Er
     let reason = match (said(&mut init)?, init.try_wait()) {
         (nothing, Ok(None)) if nothing.is_empty() => {
             // Recorded only now: nobody may enter it while it still has the host's root.
-            let (group, process) = (Some(group.to_owned()), Process::of(init.id()));
-            home.write_record(&Record {
-                group,
-                init: process,
-            })?;
+            record.init = Process::of(init.id());
+            home.write_record(&record)?;
             return Ok(Running { init, console });
         }
         (nothing, _) if nothing.is_empty() => "its first process died at once".to_owned(),
@@ -192,11 +207,16 @@ fn power_on(launcher: &Launcher, home: &Home, group: &str) -> Result<Running, Er
     Err(Error::Start(reason))
 }
 
-// Children of this process get the new namespace. A second one can only be made from the process's own.
-fn new_pid_namespace() -> Result<(), Error> {
+/// Children of this process are the host's again, not the machine's.
+pub(super) fn own_pid_namespace() -> Result<(), Error> {
     let own =
         fs::File::open("/proc/self/ns/pid").map_err(Error::kernel("find the pid namespace"))?;
     move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))
-        .map_err(Error::kernel("return to the pid namespace"))?;
+        .map_err(Error::kernel("return to the pid namespace"))
+}
+
+// Children of this process get the new namespace. A second one can only be made from the process's own.
+fn new_pid_namespace() -> Result<(), Error> {
+    own_pid_namespace()?;
     unshare(CloneFlags::CLONE_NEWPID).map_err(Error::kernel("make a pid namespace"))
 }

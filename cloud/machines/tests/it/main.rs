@@ -5,6 +5,7 @@ mod boot;
 mod containers;
 mod crash;
 mod custom_data;
+mod disks;
 mod host;
 mod network;
 mod power;

@@ -219,6 +219,7 @@ impl Cluster {
                 .map(str::to_owned)
                 .to_vec(),
             name,
+            ..Spec::default()
         })
     }
 

@@ -47,7 +47,8 @@ fn processes(home: &Path) -> Vec<String> {
     found
 }
 
-fn loop_devices(home: &Path) -> Vec<String> {
+/// Loop devices of files in the directory.
+pub(crate) fn loop_devices(home: &Path) -> Vec<String> {
     let place = home.to_string_lossy().into_owned();
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let files = devices

@@ -154,6 +154,7 @@ impl Site {
             ],
             binds,
             units: Vec::new(),
+            ..Spec::default()
         };
         self.driver.boot(&spec).expect("the machine starts");
         self.machine.replace(name.to_owned());

@@ -10,6 +10,7 @@ use crate::arm::id::Id;
 use crate::arm::kind::Draft;
 use crate::chance::seven_digits;
 use crate::exchange::Reply;
+use crate::region;
 use crate::turn::Turn;
 
 /// Sizes up to which a disk has this many operations and megabytes in a second (standard disks).
@@ -20,6 +21,8 @@ const SPEEDS: [(u64, u64, u64); 4] = [
     (65536, 2000, 500),
 ];
 const LARGEST: u64 = 65_536;
+/// How something is made of something else.
+const COPIES: [&str; 3] = ["Copy", "CopyStart", "Restore"];
 
 /// Decides on a disk or a snapshot: what it is made of, how large and how quick it is.
 pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
@@ -86,7 +89,7 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
 fn source(turn: &Turn<'_>, draft: &Draft<'_>) -> Result<Option<Document>, Fault> {
     let creation = &draft.body["properties"]["creationData"];
     let wanted = match creation["createOption"].as_str() {
-        Some("Copy" | "CopyStart" | "Restore") => creation["sourceResourceId"].as_str(),
+        Some(option) if COPIES.contains(&option) => creation["sourceResourceId"].as_str(),
         _ => None,
     };
     let Some(id) = wanted else {
@@ -103,7 +106,7 @@ fn source(turn: &Turn<'_>, draft: &Draft<'_>) -> Result<Option<Document>, Fault>
 
 /// A disk that somebody has cannot go.
 pub(super) fn leave(_: &mut Turn<'_>, _: &Id, document: &Document) -> Result<(), Fault> {
-    match document.body["managedBy"].as_str() {
+    match owners(document).first() {
         Some(owner) => {
             let name = document.body["name"].as_str().unwrap_or_default();
             let message = format!("Disk {name} is attached to VM {owner}.");
@@ -113,8 +116,14 @@ pub(super) fn leave(_: &mut Turn<'_>, _: &Id, document: &Document) -> Result<(),
     }
 }
 
-/// Makes a disk for a machine, attached to it.
-pub(super) fn make(turn: &mut Turn<'_>, id: &str, machine: &Document, size: u64, sku: &str) {
+/// Makes a disk for a machine, attached to it, of what it is made of.
+pub(super) fn make(
+    turn: &mut Turn<'_>,
+    id: &str,
+    machine: &Document,
+    (size, sku): (u64, &str),
+    creation: &Value,
+) {
     if document::get(turn, id).is_some() {
         return;
     }
@@ -124,7 +133,7 @@ pub(super) fn make(turn: &mut Turn<'_>, id: &str, machine: &Document, size: u64,
     let mut body = json!({
         "id": id, "name": parsed.name(), "type": "Microsoft.Compute/disks", "location": machine.body["location"],
         "managedBy": machine.id(), "sku": {"name": sku, "tier": sku.split('_').next().unwrap_or_default()},
-        "properties": {"creationData": {"createOption": "FromImage"}, "diskSizeGB": size, "diskSizeBytes": size << 30,
+        "properties": {"creationData": creation, "diskSizeGB": size, "diskSizeBytes": size << 30,
             "diskState": "Attached", "provisioningState": "Succeeded", "uniqueId": turn.chance.guid(),
             "timeCreated": seven_digits(turn.now), "networkAccessPolicy": "AllowAll", "publicNetworkAccess": "Enabled",
             "encryption": {"type": "EncryptionAtRestWithPlatformKey"}, "diskIOPSReadWrite": 500, "diskMBpsReadWrite": 60},
@@ -136,33 +145,84 @@ pub(super) fn make(turn: &mut Turn<'_>, id: &str, machine: &Document, size: u64,
     document::put(turn, &document);
 }
 
-/// Attaches what a machine has now and did not have, detaches what it had and has no more.
+/// Who attaches disks, and the state that they have with it.
+pub(super) struct Holder<'h> {
+    pub(super) machine: &'h str,
+    /// Its power state.
+    pub(super) power: &'h str,
+}
+
+impl Holder<'_> {
+    fn state(&self) -> &'static str {
+        state_with(self.power)
+    }
+}
+
+fn state_with(power: &str) -> &'static str {
+    match power {
+        "deallocated" => "Reserved",
+        _ => "Attached",
+    }
+}
+
+/// Attaches what a machine has now and did not have. What it had and has no more is `leaving`: it is the machine's
+/// until that has let go of it.
 pub(super) fn attach(
     turn: &mut Turn<'_>,
-    machine: &str,
+    holder: &Holder<'_>,
     before: &Value,
     now: &mut Value,
+    leaving: &mut Vec<String>,
 ) -> Result<(), Fault> {
     if let Some(list) = now.as_array_mut() {
         list.retain(|disk| disk["toBeDetached"] != true);
     }
-    let ids = |value: &Value| -> Vec<String> {
-        let all = value.as_array().into_iter().flatten();
-        all.filter_map(|disk| disk["managedDisk"]["id"].as_str())
-            .map(str::to_owned)
-            .collect()
-    };
     check_places(now)?;
     let (had, has) = (ids(before), ids(now));
-    let missing =
-        |all: &[String], id: &str| !all.iter().any(|other| other.eq_ignore_ascii_case(id));
-    for gone in had.iter().filter(|id| missing(&has, id)) {
-        hold(turn, gone, None)?;
+    let is_in = |all: &[String], id: &str| all.iter().any(|other| other.eq_ignore_ascii_case(id));
+    leaving.retain(|id| !is_in(&has, id));
+    leaving.extend(had.iter().filter(|id| !is_in(&has, id)).cloned());
+    for new in &has {
+        take(turn, new, holder)?;
     }
-    for new in has.iter().filter(|id| missing(&had, id)) {
-        hold(turn, new, Some(machine))?;
+    for entry in now.as_array_mut().into_iter().flatten() {
+        describe(turn, entry);
     }
     Ok(())
+}
+
+fn ids(disks: &Value) -> Vec<String> {
+    let all = disks.as_array().into_iter().flatten();
+    all.filter_map(|disk| disk["managedDisk"]["id"].as_str())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a machine says of a disk that it has.
+fn describe(turn: &Turn<'_>, entry: &mut Value) {
+    let id = entry["managedDisk"]["id"].as_str().unwrap_or_default();
+    if let Some(disk) = document::get(turn, id) {
+        document::fill(
+            entry,
+            &json!({"name": disk.body["name"], "createOption": "Attach", "caching": "None", "toBeDetached": false,
+            "deleteOption": "Detach", "managedDisk": {"storageAccountType": disk.body["sku"]["name"]}}),
+        );
+        entry["diskSizeGB"] = disk.body["properties"]["diskSizeGB"].clone();
+    }
+}
+
+/// What a machine had and has no more is nobody's, once it has really let go.
+pub(super) fn let_go(turn: &mut Turn<'_>, machine: &mut Document) {
+    if machine.state() == "Failed" {
+        return;
+    }
+    let leaving = machine.hidden["leaving"].take();
+    if let Some(hidden) = machine.hidden.as_object_mut() {
+        hidden.remove("leaving");
+    }
+    for id in leaving.as_array().into_iter().flatten() {
+        give_back(turn, id.as_str().unwrap_or_default(), machine.id());
+    }
 }
 
 fn check_places(disks: &Value) -> Result<(), Fault> {
@@ -178,51 +238,160 @@ fn check_places(disks: &Value) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Gives a disk an owner, or takes it away.
-fn hold(turn: &mut Turn<'_>, disk: &str, owner: Option<&str>) -> Result<(), Fault> {
-    let Some(mut document) = document::get(turn, disk) else {
-        if owner.is_none() {
-            return Ok(());
-        }
-        let message = format!("Disk {disk} was not found.");
+/// The machines that have a disk; more than one where it is shared.
+fn owners(disk: &Document) -> Vec<String> {
+    let shared = disk.body["managedByExtended"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let all = std::iter::once(&disk.body["managedBy"]).chain(shared);
+    all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn shares(disk: &Document) -> usize {
+    let most = disk.body["properties"]["maxShares"].as_u64().unwrap_or(1);
+    usize::try_from(most).unwrap_or(1).max(1)
+}
+
+fn set_owners(disk: &mut Document, owners: &[String], state: &str) {
+    document::take(&mut disk.body, "/managedBy");
+    document::take(&mut disk.body, "/managedByExtended");
+    match (owners, shares(disk)) {
+        ([], _) => {}
+        ([owner], 1) => disk.body["managedBy"] = json!(owner),
+        (all, _) => disk.body["managedByExtended"] = json!(all),
+    }
+    let state = if owners.is_empty() {
+        "Unattached"
+    } else {
+        state
+    };
+    disk.body["properties"]["diskState"] = json!(state);
+}
+
+/// Gives a disk to a machine.
+fn take(turn: &mut Turn<'_>, id: &str, holder: &Holder<'_>) -> Result<(), Fault> {
+    let Some(mut disk) = document::get(turn, id) else {
+        let message = format!("Disk {id} was not found.");
         return Err(Fault::new(404, "NotFound", message));
     };
-    let present = document.body["managedBy"].as_str().map(str::to_owned);
-    match (owner, present) {
-        (Some(owner), Some(other)) if !other.eq_ignore_ascii_case(owner) => {
-            let message = format!(
-                "Disk '{disk}' cannot be attached as the disk is already owned by VM '{other}'."
-            );
-            return Err(Fault::conflict("ConflictingUserInput", message).target("disk"));
-        }
-        (Some(owner), _) => {
-            document.body["managedBy"] = json!(owner);
-            document.body["properties"]["diskState"] = json!("Attached");
-        }
-        (None, _) => {
-            document::take(&mut document.body, "/managedBy");
-            document.body["properties"]["diskState"] = json!("Unattached");
-        }
+    let mut owners = owners(&disk);
+    owners.retain(|owner| !owner.eq_ignore_ascii_case(holder.machine));
+    if owners.len() >= shares(&disk) {
+        return Err(refused(turn, id, &owners[0], holder.machine));
     }
-    document::put(turn, &document);
+    owners.push(holder.machine.to_owned());
+    set_owners(&mut disk, &owners, holder.state());
+    document::put(turn, &disk);
     Ok(())
 }
 
-/// Lets go of every disk of a machine that goes; those that go with it go too.
-pub(super) fn release(turn: &mut Turn<'_>, machine: &Value) -> Result<(), Fault> {
-    let storage = &machine["properties"]["storageProfile"];
-    let system = std::iter::once(&storage["osDisk"]);
+/// Why a disk that another machine has cannot be had.
+fn refused(turn: &Turn<'_>, disk: &str, owner: &str, machine: &str) -> Fault {
+    let leaving = document::get(turn, owner).map(|owner| owner.hidden["leaving"].clone());
+    let leaving = leaving.unwrap_or_default();
+    let mut leaving = leaving.as_array().into_iter().flatten();
+    let is_leaving = leaving.any(|id| id.as_str().is_some_and(|id| id.eq_ignore_ascii_case(disk)));
+    let last = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
+    match is_leaving {
+        true => Fault::conflict(
+            "AttachDiskWhileBeingDetached",
+            format!(
+                "Cannot attach data disk '{}' to VM '{}' because the disk is currently being detached or the last \
+                 detach operation failed. Please wait until the disk is completely detached and then try again or \
+                 delete/detach the disk explicitly again.",
+                last(disk),
+                last(machine)
+            ),
+        ),
+        false => Fault::conflict(
+            "ConflictingUserInput",
+            format!("Disk '{disk}' cannot be attached as the disk is already owned by VM '{owner}'."),
+        ),
+    }
+    .target("disk")
+}
+
+/// Takes a disk from a machine.
+fn give_back(turn: &mut Turn<'_>, id: &str, machine: &str) {
+    if let Some(mut disk) = document::get(turn, id) {
+        let mut owners = owners(&disk);
+        owners.retain(|owner| !owner.eq_ignore_ascii_case(machine));
+        let state = disk.body["properties"]["diskState"].clone();
+        set_owners(&mut disk, &owners, state.as_str().unwrap_or("Attached"));
+        document::put(turn, &disk);
+    }
+}
+
+/// The system's disk of a machine, and its data disks.
+fn all_of(machine: &Document) -> Vec<Value> {
+    let storage = &machine.body["properties"]["storageProfile"];
     let data = storage["dataDisks"].as_array().into_iter().flatten();
-    for disk in system.chain(data) {
+    std::iter::once(&storage["osDisk"])
+        .chain(data)
+        .cloned()
+        .collect()
+}
+
+/// Disks of a machine that is not allocated wait for it.
+pub(super) fn follow_power(turn: &mut Turn<'_>, machine: &Document, power: &str) {
+    for id in ids(&Value::Array(all_of(machine))) {
+        if let Some(mut disk) = document::get(turn, &id) {
+            disk.body["properties"]["diskState"] = json!(state_with(power));
+            document::put(turn, &disk);
+        }
+    }
+}
+
+/// Lets go of every disk of a machine that is gone; those that go with it are gone too.
+pub(super) fn release(turn: &mut Turn<'_>, machine: &Document) {
+    let mut leaving = machine.clone();
+    let_go(turn, &mut leaving);
+    for disk in all_of(machine) {
         let Some(id) = disk["managedDisk"]["id"].as_str() else {
             continue;
         };
-        hold(turn, id, None)?;
+        give_back(turn, id, machine.id());
         if disk["deleteOption"] == "Delete" {
             turn.remove(crate::arm::id::key(id));
         }
     }
-    Ok(())
+}
+
+/// A disk or a snapshot, for whom stands behind it.
+pub(super) fn described(disk: &Document) -> region::Disk {
+    let properties = &disk.body["properties"];
+    let creation = &properties["creationData"];
+    let option = creation["createOption"].as_str().unwrap_or_default();
+    region::Disk {
+        id: disk.id().to_owned(),
+        lun: 0,
+        bytes: properties["diskSizeBytes"].as_u64().unwrap_or(0),
+        source: COPIES
+            .contains(&option)
+            .then(|| creation["sourceResourceId"].as_str().map(str::to_owned))
+            .flatten(),
+        is_system: option == "FromImage",
+        goes_with_machine: false,
+    }
+}
+
+/// The data disks of a machine.
+pub(super) fn of_machine(turn: &Turn<'_>, machine: &Document) -> Vec<region::Disk> {
+    let data = &machine.body["properties"]["storageProfile"]["dataDisks"];
+    let all = data.as_array().into_iter().flatten();
+    all.filter_map(|entry| {
+        let disk = document::get(turn, entry["managedDisk"]["id"].as_str()?)?;
+        Some(region::Disk {
+            lun: entry["lun"]
+                .as_u64()
+                .and_then(|lun| lun.try_into().ok())
+                .unwrap_or(0),
+            goes_with_machine: entry["deleteOption"] == "Delete",
+            ..described(&disk)
+        })
+    })
+    .collect()
 }
 
 /// `beginGetAccess`: an address for the bytes.

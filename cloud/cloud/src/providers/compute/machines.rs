@@ -4,11 +4,14 @@ use serde_json::{Value, json};
 
 use super::super::network::network_prefix;
 use super::super::{Call, identity};
-use super::{accepted, disks, power_of, sizes, statuses, target};
+use super::{
+    accepted, accepted_change, begin_action, disks, power_of, sizes, statuses, target, told,
+};
 use crate::arm::document::{self, Document};
 use crate::arm::fault::Fault;
 use crate::arm::id::Id;
 use crate::arm::kind::Draft;
+use crate::arm::operation;
 use crate::chance::seven_digits;
 use crate::exchange::Reply;
 use crate::region::Node;
@@ -147,40 +150,97 @@ fn storage(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
         );
     }
     let mut now = properties["storageProfile"]["dataDisks"].take();
-    fresh_disks(turn, draft, &mut now);
-    disks::attach(turn, &id.to_string(), &before, &mut now)?;
+    fresh_disks(turn, draft, &before, &mut now)?;
+    let power = draft.hidden["power"]
+        .as_str()
+        .unwrap_or("running")
+        .to_owned();
+    let holder = disks::Holder {
+        machine: &id.to_string(),
+        power: &power,
+    };
+    let mut leaving = leaving(&draft.hidden);
+    disks::attach(turn, &holder, &before, &mut now, &mut leaving)?;
+    set_leaving(&mut draft.hidden, &leaving);
     draft.properties()["storageProfile"]["dataDisks"] = now;
     Ok(())
 }
 
-/// Disks that a machine brings into being: empty ones.
-fn fresh_disks(turn: &mut Turn<'_>, draft: &Draft<'_>, list: &mut Value) {
+/// The disks that a machine has not let go of yet.
+pub(super) fn leaving(hidden: &Value) -> Vec<String> {
+    let all = hidden["leaving"].as_array().into_iter().flatten();
+    all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+pub(super) fn set_leaving(hidden: &mut Value, leaving: &[String]) {
+    if !leaving.is_empty() {
+        hidden["leaving"] = json!(leaving);
+    } else if let Some(hidden) = hidden.as_object_mut() {
+        hidden.remove("leaving");
+    }
+}
+
+/// Disks that a machine brings into being: empty ones, and copies. One that it has already is that one.
+fn fresh_disks(
+    turn: &mut Turn<'_>,
+    draft: &Draft<'_>,
+    before: &Value,
+    list: &mut Value,
+) -> Result<(), Fault> {
     for disk in list.as_array_mut().into_iter().flatten() {
-        if disk["createOption"] != "Empty" || disk["managedDisk"]["id"].is_string() {
+        let is_fresh = disk["createOption"] == "Empty" || disk["createOption"] == "Copy";
+        if !is_fresh || disk["managedDisk"]["id"].is_string() {
             continue;
         }
-        let place = disk["lun"].as_i64().unwrap_or(0);
-        let title = format!(
-            "{}_disk{}_{}",
-            draft.id.name(),
-            place + 2,
-            turn.chance.hex(32)
-        );
-        let name = disk["name"].as_str().map_or(title, str::to_owned);
-        let id = format!(
-            "{}/providers/Microsoft.Compute/disks/{name}",
-            draft.id.scope
-        );
-        let size = disk["diskSizeGB"].as_u64().unwrap_or(1);
-        let kind = disk["managedDisk"]["storageAccountType"]
-            .as_str()
-            .unwrap_or("Premium_LRS")
-            .to_owned();
-        let machine = Document::new(turn, draft.body.clone());
-        disks::make(turn, &id, &machine, size, &kind);
-        disk["name"] = json!(name);
-        disk["managedDisk"] = json!({"id": id, "storageAccountType": kind});
+        let mut had = before.as_array().into_iter().flatten();
+        let had = had.find(|had| had["lun"] == disk["lun"] && had["name"] == disk["name"]);
+        if let Some(had) = had.filter(|_| disk["name"].is_string()) {
+            disk["managedDisk"] = had["managedDisk"].clone();
+            continue;
+        }
+        fresh_disk(turn, draft, disk)?;
     }
+    Ok(())
+}
+
+fn fresh_disk(turn: &mut Turn<'_>, draft: &Draft<'_>, disk: &mut Value) -> Result<(), Fault> {
+    let place = disk["lun"].as_i64().unwrap_or(0);
+    let title = format!(
+        "{}_disk{}_{}",
+        draft.id.name(),
+        place + 2,
+        turn.chance.hex(32)
+    );
+    let name = disk["name"].as_str().map_or(title, str::to_owned);
+    let id = format!(
+        "{}/providers/Microsoft.Compute/disks/{name}",
+        draft.id.scope
+    );
+    if document::get(turn, &id).is_some() {
+        let group = draft.id.group.as_deref().unwrap_or_default();
+        let message = format!(
+            "Disk {name} already exists in resource group {group}. Only CreateOption.Attach is supported."
+        );
+        return Err(Fault::conflict("ConflictingUserInput", message).target("disk.name"));
+    }
+    let source = disk["sourceResource"]["id"].as_str();
+    let from = source.and_then(|id| document::get(turn, id));
+    let of_source = from.map(|from| from.body["properties"]["diskSizeGB"].clone());
+    let size = disk["diskSizeGB"].as_u64();
+    let size = size.or_else(|| of_source?.as_u64()).unwrap_or(1);
+    let creation = match source {
+        Some(source) => json!({"createOption": "Copy", "sourceResourceId": source}),
+        None => json!({"createOption": "Empty"}),
+    };
+    let kind = disk["managedDisk"]["storageAccountType"]
+        .as_str()
+        .unwrap_or("Premium_LRS")
+        .to_owned();
+    let machine = Document::new(turn, draft.body.clone());
+    disks::make(turn, &id, &machine, (size, &kind), &creation);
+    disk["name"] = json!(name);
+    disk["managedDisk"] = json!({"id": id, "storageAccountType": kind});
+    Ok(())
 }
 
 /// The system's disk is there once the machine is.
@@ -200,13 +260,9 @@ pub(super) fn finish(turn: &mut Turn<'_>, document: &mut Document) {
     let kind = disk["managedDisk"]["storageAccountType"]
         .as_str()
         .unwrap_or("Premium_LRS");
-    disks::make(
-        turn,
-        &address,
-        document,
-        disk["diskSizeGB"].as_u64().unwrap_or(30),
-        kind,
-    );
+    let size = disk["diskSizeGB"].as_u64().unwrap_or(30);
+    let creation = json!({"createOption": "FromImage"});
+    disks::make(turn, &address, document, (size, kind), &creation);
     document.body["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"] = json!(address);
 }
 
@@ -238,22 +294,21 @@ pub(super) fn node(turn: &Turn<'_>, document: &Document) -> Node {
     }
 }
 
-/// A machine lets go of its disks.
-pub(super) fn leave(turn: &mut Turn<'_>, _: &Id, document: &Document) -> Result<(), Fault> {
-    disks::release(turn, &document.body)
-}
-
 /// What is known of a machine that runs.
 pub(super) fn view(turn: &Turn<'_>, document: &Document) -> Value {
     let profile = &document.body["properties"];
     let now = seven_digits(turn.now);
     let ready = json!([{"code": "ProvisioningState/succeeded", "level": "Info", "displayStatus": "Ready",
         "message": "Guest Agent is running", "time": now}]);
-    let disk = &profile["storageProfile"]["osDisk"]["name"];
+    let data = profile["storageProfile"]["dataDisks"].as_array();
+    let disks = std::iter::once(&profile["storageProfile"]["osDisk"]);
+    let disks = disks.chain(data.into_iter().flatten()).map(|disk| {
+        json!({"name": disk["name"], "statuses": [{"code": "ProvisioningState/succeeded", "level": "Info",
+            "displayStatus": "Provisioning succeeded", "time": document.created}]})
+    });
     let mut view = json!({
         "computerName": profile["osProfile"]["computerName"], "hyperVGeneration": "V2",
-        "disks": [{"name": disk, "statuses": [{"code": "ProvisioningState/succeeded", "level": "Info",
-            "displayStatus": "Provisioning succeeded", "time": document.created}]}],
+        "disks": disks.collect::<Vec<_>>(),
         "statuses": statuses(power_of(document), document.state()),
     });
     if power_of(document) == "running" {
@@ -261,6 +316,14 @@ pub(super) fn view(turn: &Turn<'_>, document: &Document) -> Value {
         view["osVersion"] = json!("24.04");
         view["vmAgent"] =
             json!({"vmAgentVersion": "2.14.0.1", "statuses": ready, "extensionHandlers": []});
+    }
+    let id = Id::parse(document.id());
+    let extensions = id.map(|id| document::children(turn, &id, "extensions"));
+    let mut extensions = extensions.unwrap_or_default();
+    extensions.retain(|extension| extension.hidden["view"].is_object());
+    if !extensions.is_empty() {
+        let views = extensions.iter().map(|one| one.hidden["view"].clone());
+        view["extensions"] = views.collect();
     }
     if let Some(zone) = document.body["zones"][0].as_str() {
         view["platformFaultDomain"] = json!(zone.parse::<u8>().unwrap_or(1) - 1);
@@ -294,12 +357,70 @@ pub(super) fn power(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault
         .as_str()
         .unwrap_or_default()
         .to_owned();
-    let power = power_after(call);
-    if !power.is_empty() {
-        document.hidden["power"] = json!(power);
-        document::put(turn, &document);
+    let operation = begin_action(turn, call, &id, Value::Null);
+    document.hidden["acting"] = json!(operation);
+    match power_after(call) {
+        "" => document::put(turn, &document),
+        power => set_power(turn, &mut document, power),
     }
-    Ok(accepted(turn, call, &id, &location, Value::Null))
+    Ok(told(turn, call, &id, &location, &operation))
+}
+
+/// A machine's power state, which its disks follow.
+fn set_power(turn: &mut Turn<'_>, machine: &mut Document, power: &str) {
+    disks::follow_power(turn, machine, power);
+    machine.hidden["power"] = json!(power);
+    document::put(turn, machine);
+}
+
+/// A machine was seen to run, or not to. One that is off without being told to is stopped, not deallocated.
+pub(super) fn seen(turn: &mut Turn<'_>, id: &str, runs: bool) {
+    let Some(mut machine) = document::get(turn, id) else {
+        return;
+    };
+    let acting = machine.hidden["acting"].as_str();
+    if acting.is_some_and(|operation| operation::under_way(turn, operation).is_some()) {
+        return;
+    }
+    match (power_of(&machine), runs) {
+        ("running", false) => set_power(turn, &mut machine, "stopped"),
+        ("stopped" | "deallocated", true) => set_power(turn, &mut machine, "running"),
+        _ => {}
+    }
+}
+
+/// How long an address of a console is good when nobody says: two hours.
+const CONSOLE_MINUTES: i64 = 120;
+
+/// `retrieveBootDiagnosticsData`: an address at which the console can be read for a while. There is no screen.
+pub(super) fn console(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
+    let (id, _) = target(turn, call)?;
+    let asked = call.asked.param("sasUriExpirationTimeInMinutes");
+    let minutes = asked
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(CONSOLE_MINUTES);
+    let now = turn.now.as_millisecond();
+    for (key, entry) in turn.under("console/") {
+        if entry["until"].as_i64().unwrap_or(0) < now {
+            turn.remove(key);
+        }
+    }
+    let secret = turn.chance.hex(32);
+    let until = now + minutes.clamp(1, 1440) * 60_000;
+    turn.put(
+        format!("console/{secret}"),
+        json!({"machine": id.to_string(), "until": until}),
+    );
+    let origin = &turn.settings.origin;
+    let address = format!("{origin}/bootdiagnostics/{secret}/serialconsole.log");
+    Ok(Reply::ok(json!({ "serialConsoleLogBlobUri": address })))
+}
+
+/// The machine whose console an address is for.
+pub(super) fn console_of(turn: &Turn<'_>, secret: &str) -> Option<Document> {
+    let entry = turn.get(&format!("console/{secret}"))?;
+    let is_good = entry["until"].as_i64()? >= turn.now.as_millisecond();
+    document::get(turn, entry["machine"].as_str().filter(|_| is_good)?)
 }
 
 pub(super) fn generalize(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
@@ -332,8 +453,7 @@ pub(super) fn run_command(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply,
 /// `simulateEviction`: a spot machine is taken away as its policy says.
 pub(super) fn evict(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let (_, mut document) = target(turn, call)?;
-    document.hidden["power"] = json!("deallocated");
-    document::put(turn, &document);
+    set_power(turn, &mut document, "deallocated");
     Ok(Reply::empty(204))
 }
 
@@ -341,10 +461,6 @@ pub(super) fn evict(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault
 pub(super) fn attach_detach(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let (id, mut document) = target(turn, call)?;
     let body = call.body()?;
-    let location = document.body["location"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
     let before = document.body["properties"]["storageProfile"]["dataDisks"].clone();
     let mut now = if before.is_array() {
         before.clone()
@@ -370,11 +486,16 @@ pub(super) fn attach_detach(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Repl
         document::take(&mut disk, "/diskId");
         list.push(disk);
     }
-    disks::attach(turn, &id.to_string(), &before, &mut now)?;
+    let holder = disks::Holder {
+        machine: &id.to_string(),
+        power: power_of(&document),
+    };
+    let mut leaving = leaving(&document.hidden);
+    disks::attach(turn, &holder, &before, &mut now, &mut leaving)?;
+    set_leaving(&mut document.hidden, &leaving);
     document.body["properties"]["storageProfile"]["dataDisks"] = now;
     document.version += 1;
     document.body["etag"] = json!(format!("\"{}\"", document.version));
     let output = document.body["properties"]["storageProfile"].clone();
-    document::put(turn, &document);
-    Ok(accepted(turn, call, &id, &location, output))
+    Ok(accepted_change(turn, call, &id, &mut document, output))
 }

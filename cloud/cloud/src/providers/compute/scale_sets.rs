@@ -23,6 +23,13 @@ pub(super) fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), F
         .as_str()
         .unwrap_or_default()
         .to_owned();
+    // Whoever boots the machines gets it; nobody else does.
+    let custom_data =
+        draft.body["properties"]["virtualMachineProfile"]["osProfile"]["customData"].clone();
+    document::object(&mut draft.hidden);
+    if custom_data.is_string() {
+        draft.hidden["customData"] = custom_data;
+    }
     complete(turn, draft);
     identity::assign(turn, draft)?;
     let (own, made) = (
@@ -150,7 +157,7 @@ fn grow(
     let highest = present.iter().map(|i| number(i) + 1).max().unwrap_or(0);
     let first = draft.hidden["next"].as_u64().unwrap_or(0).max(highest);
     let ids: Vec<u64> = (first..first + more).collect();
-    draft.hidden = json!({"next": first + more});
+    draft.hidden["next"] = json!(first + more);
     let holders: Vec<String> = ids
         .iter()
         .map(|n| format!("{}/{INSTANCES}/{n}", draft.id))
@@ -247,7 +254,7 @@ pub(in crate::providers) fn take_instance(
 }
 
 fn drop_instance(turn: &mut Turn<'_>, instance: &Document) -> Result<(), Fault> {
-    disks::release(turn, &instance.body)?;
+    disks::release(turn, instance);
     if let Some(subnet) = instance.hidden["subnet"].as_str() {
         release(turn, subnet, instance.id());
     }
@@ -270,7 +277,6 @@ pub(super) fn finish(turn: &mut Turn<'_>, document: &mut Document) {
 
 pub(super) fn leave(turn: &mut Turn<'_>, id: &Id, _: &Document) -> Result<(), Fault> {
     for instance in document::children(turn, id, INSTANCES) {
-        disks::release(turn, &instance.body)?;
         if let Some(subnet) = instance.hidden["subnet"].as_str() {
             release(turn, subnet, instance.id());
         }
@@ -304,7 +310,17 @@ pub(super) fn decide_instance(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Res
     let before = draft.was("/properties/storageProfile/dataDisks");
     let mut now = draft.body["properties"]["storageProfile"]["dataDisks"].take();
     let own = draft.id.to_string();
-    disks::attach(turn, &own, &before, &mut now)?;
+    let power = draft.hidden["power"]
+        .as_str()
+        .unwrap_or("running")
+        .to_owned();
+    let holder = disks::Holder {
+        machine: &own,
+        power: &power,
+    };
+    let mut leaving = machines::leaving(&draft.hidden);
+    disks::attach(turn, &holder, &before, &mut now, &mut leaving)?;
+    machines::set_leaving(&mut draft.hidden, &leaving);
     draft.properties()["storageProfile"]["dataDisks"] = now;
     Ok(())
 }
@@ -314,7 +330,6 @@ pub(super) fn leave_instance(
     id: &Id,
     document: &Document,
 ) -> Result<(), Fault> {
-    disks::release(turn, &document.body)?;
     if let Some(subnet) = document.hidden["subnet"].as_str() {
         release(turn, subnet, document.id());
     }

@@ -130,6 +130,7 @@ mod tests {
                 "agentPoolProfiles": [pool]}}),
             hidden: json!({"suffix": "12345678", "sets": {"p": "11112222"}}),
             nodes: vec![node(0), node(3)],
+            disks: Vec::new(),
         }
     }
 
