@@ -1,5 +1,20 @@
-//! What carries packets needs to know of load balancers: each rule with the address it is for, the machines behind it
-//! and how to find out whether they are well. Pure, but for the door it looks through.
+//! What carries packets needs to know. Here of load balancers: each rule with the address it is for, the machines behind
+//! it and how to find out whether they are well. Pure, but for the door it looks through.
+//!
+//! ```text
+//! networks   cards, peers and ways         security   rules of security groups, and what they mean
+//! names      what networks call things
+//! ```
+
+pub(crate) mod names;
+mod networks;
+mod security;
+mod spans;
+
+pub use names::{Says, Zone, ZoneRecord};
+pub use networks::{Card, Gate, Hop, Peer, Routes, VirtualNetwork};
+pub use security::{Packet, SecurityRule, allows};
+pub use spans::Spans;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,6 +40,8 @@ pub enum Protocol {
     Tcp,
     /// UDP.
     Udp,
+    /// Every protocol, and every port of those that have some.
+    All,
 }
 
 /// What packets of one client have in common that go to the same machine.
@@ -60,9 +77,9 @@ pub struct Rule {
     pub is_public: bool,
     /// Which packets.
     pub protocol: Protocol,
-    /// The port that it is for.
+    /// The port that it is for; none, where it is for all.
     pub frontend_port: u16,
-    /// The port of the machines.
+    /// The port of the machines; none, where it is the same.
     pub backend_port: u16,
     /// Whether machines see the frontend's address rather than their own.
     pub is_floating: bool,
@@ -89,6 +106,11 @@ impl Fabric {
     /// Public addresses that are a machine's own, with that machine.
     pub fn attached(&self) -> Vec<(Ipv4Addr, Node)> {
         self.0.look(|turn| attached(turn))
+    }
+
+    /// Every virtual network, as it is now.
+    pub fn networks(&self) -> Vec<VirtualNetwork> {
+        self.0.look(|turn| networks::networks(turn))
     }
 
     /// Tells when resources have changed.
@@ -224,7 +246,7 @@ fn with_addresses(balancer: &Value, nodes: &[Node], mut pools: Pools) -> Pools {
     pools
 }
 
-/// The rules of one balancer. A rule that leads nowhere, or that is not carried here, is none: IPv6, all ports at once.
+/// The rules of one balancer. A rule that leads nowhere, or that is not carried here, is none: IPv6.
 fn of_balancer(
     body: &Value,
     address: impl Fn(&str) -> Option<Ipv4Addr>,
@@ -248,7 +270,12 @@ fn of_balancer(
         let protocol = match own["protocol"].as_str()?.to_lowercase().as_str() {
             "tcp" => Protocol::Tcp,
             "udp" => Protocol::Udp,
+            "all" => Protocol::All,
             _ => return None,
+        };
+        let port = |value: &Value| match protocol {
+            Protocol::All => (value == 0).then_some(0),
+            _ => port(value),
         };
         let front = part("frontendIPConfigurations", &own["frontendIPConfiguration"])?;
         let front = &front["properties"];
@@ -396,12 +423,15 @@ mod tests {
             (Distribution::Source, Protocol::Udp)
         );
         for nowhere in [
-            json!({"protocol": "All", "frontendPort": 0}),
+            json!({"protocol": "All"}),
             json!({"frontendPort": 0}),
             json!({"frontendIPConfiguration": {"id": "/lb/fronts/other"}}),
         ] {
             assert_eq!(one(nowhere.clone(), &public), None, "{nowhere}");
         }
+        let every = json!({"protocol": "All", "frontendPort": 0, "backendPort": 0});
+        let every = one(every, &internal).expect("a rule");
+        assert_eq!((every.protocol, every.frontend_port), (Protocol::All, 0));
         assert_eq!(
             one(json!({}), &json!({"publicIPAddress": {"id": "/gone"}})),
             None

@@ -12,7 +12,7 @@
 //! books      the state on disk, changed all or nothing (shell)
 //! metadata   IMDS and HIMDS, one service for each machine
 //! runner     brings operations to their end when they are due, and orders what they need (shell)
-//! fabric     load balancers, for whoever carries packets
+//! fabric     networks and load balancers, for whoever carries packets
 //! region     what stands behind resources: nothing (hollow), or what the program puts there
 //! az         the files that make az speak to this cloud
 //! ```
@@ -51,7 +51,10 @@ use books::Books;
 pub use books::BooksError;
 use door::Door;
 pub use entra::token::KeyError;
-pub use fabric::{Distribution, Fabric, Probe, Protocol, Rule};
+pub use fabric::{
+    Card, Distribution, Fabric, Gate, Hop, Packet, Peer, Probe, Protocol, Routes, Rule, Says,
+    SecurityRule, Spans, VirtualNetwork, Zone, ZoneRecord, allows,
+};
 pub use first_start::Credentials;
 pub use metadata::{Find, Machine, Metadata};
 pub use providers::containers::Adopted;

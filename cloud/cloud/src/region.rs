@@ -45,7 +45,7 @@ pub struct Node {
     pub pool: String,
     /// Its private address.
     pub address: Option<Ipv4Addr>,
-    /// The addresses of its subnet, for a cluster; those of its network, for a machine of its own.
+    /// The addresses of its subnet.
     pub subnet: Option<Ipv4Net>,
     /// The network's resource id.
     pub network: Option<String>,

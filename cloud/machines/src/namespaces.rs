@@ -11,13 +11,16 @@ mod lay;
 pub(crate) mod loops;
 mod network;
 mod patience;
+mod peers;
 mod record;
 mod settings;
 pub(crate) mod supervisor;
+mod ways;
 
 pub(crate) use cgroups::{Hierarchy, of_this_host};
 pub use host_link::HOST_LINK;
-pub use network::{BRIDGE, METADATA, Network, PLATFORM};
+pub use network::{BRIDGE, METADATA, Network, PLATFORM, hardware_address};
+pub use ways::{Way, Ways};
 
 use std::ffi::OsString;
 use std::fs;

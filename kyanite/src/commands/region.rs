@@ -8,10 +8,10 @@
 //! ```
 
 mod agent;
-mod balancers;
 mod clusters;
 mod disks;
 mod imds;
+mod packets;
 mod sets;
 mod turns;
 mod vms;
@@ -27,9 +27,9 @@ use serde_json::Value;
 
 use sha2::{Digest as _, Sha256};
 
-use self::balancers::Balancers;
 use self::disks::Disks;
 use self::imds::Imds;
+use self::packets::Packets;
 use self::vms::{Place, Vms};
 use crate::commands::up::cloud_controllers;
 use crate::datadir::DataDir;
@@ -56,7 +56,7 @@ pub(super) struct Ground {
     vms: Arc<Vms>,
     disks: Arc<Disks>,
     imds: Arc<Imds>,
-    balancers: Balancers,
+    packets: Packets,
 }
 
 impl Ground {
@@ -67,7 +67,7 @@ impl Ground {
         Ok(Ground {
             vms: Arc::new(Vms::new(&vms, Arc::clone(&imds), Arc::clone(&disks))),
             disks,
-            balancers: Balancers::new(dir)?,
+            packets: Packets::new(dir)?,
             dir: dir.clone(),
             imds,
         })
@@ -76,7 +76,7 @@ impl Ground {
     /// The cloud is open: machines may ask who they are.
     pub(super) fn opened(&self, metadata: Metadata, fabric: Fabric) {
         self.imds.open(metadata);
-        self.balancers.open(fabric, Arc::clone(&self.vms));
+        self.packets.open(fabric, Arc::clone(&self.vms));
     }
 
     /// Machines of a cluster may ask who they are.
@@ -89,7 +89,7 @@ impl Ground {
     /// The cloud has ended.
     pub(super) fn closed(&self) {
         self.imds.close();
-        self.balancers.close();
+        self.packets.close();
     }
 
     /// Something done to machines of a scale set: they are nodes of a cluster.
@@ -153,7 +153,7 @@ impl Region for Ground {
     }
 
     fn public_addresses(&self) -> Option<Ipv4Net> {
-        Some(self.balancers.public_addresses())
+        Some(self.packets.public_addresses())
     }
 
     async fn clear(&self, known: &[Order]) {
@@ -176,16 +176,24 @@ impl Region for Ground {
     async fn carry_out(&self, order: Order) -> Result<Done, Trouble> {
         match order.kind {
             CLUSTER => {
-                clusters::carry_out(&self.dir, &self.imds, self.balancers.fabric(), &order).await
+                clusters::carry_out(&self.dir, &self.imds, self.packets.fabric(), &order).await
             }
-            MACHINE => self.vms.carry_out(&order).await,
+            MACHINE => {
+                let done = self.vms.carry_out(&order).await;
+                self.packets.look();
+                done
+            }
             DISK | SNAPSHOT => self.disks.carry_out(&order).await,
             EXTENSION | COMMAND => {
                 let machine = order.nodes.first().and_then(|node| self.vms.started(node));
                 agent::carry_out(machine, &order).await
             }
             _ if sets::is_of_cluster(&order) => self.instances(&order).await,
-            _ => self.vms.carry_out_set(&order).await,
+            _ => {
+                let done = self.vms.carry_out_set(&order).await;
+                self.packets.look();
+                done
+            }
         }
     }
 }

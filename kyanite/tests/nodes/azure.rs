@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::Home;
 
-const IMAGE: &str = "Canonical:ubuntu-24_04-lts:server:latest";
-const KEY: &str =
+pub(crate) const IMAGE: &str = "Canonical:ubuntu-24_04-lts:server:latest";
+pub(crate) const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEjvPPXlsZNkX5CbBBWyNzPYhvMqSvvZ3aWfCmYwbhhM test";
 
 /// A person with az, in the environment that `kyanite az-env` prints.
@@ -31,15 +31,26 @@ impl Person {
     }
 
     pub(crate) fn az(&self, words: &str) -> Result<Value, String> {
-        let text = self.az_text(words)?;
+        let words: Vec<&str> = words.split_whitespace().collect();
+        self.az_of(&words)
+    }
+
+    /// The same for words that may be empty.
+    pub(crate) fn az_of(&self, words: &[&str]) -> Result<Value, String> {
+        let text = self.printed(words)?;
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
     /// What az prints.
     fn az_text(&self, words: &str) -> Result<String, String> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        self.printed(&words)
+    }
+
+    fn printed(&self, words: &[&str]) -> Result<String, String> {
         let exports = self.home.kyanite("az-env").expect("how az is connected");
         let mut command = self.home.command(&self.az);
-        command.args(words.split_whitespace()).args(["-o", "json"]);
+        command.args(words).args(["-o", "json"]);
         command.env("HOME", self.home.path());
         for line in exports.lines() {
             let (name, value) = line
@@ -158,8 +169,10 @@ fn az_makes_a_machine_that_boots_with_its_custom_data_and_knows_itself() {
     let address = made["publicIpAddress"].as_str().expect("an address");
     let address = address.parse().expect("an address");
     eventually("its public address leads to it", || {
-        person.home.world().is_refused_by(address)
+        person.home.world().reaches(address, 22)
     });
+    let closed = person.home.world().reaches(address, 9);
+    assert!(closed.is_err(), "az opens one port only: {closed:?}");
     let run = |script: &str| {
         let script = place(script);
         let ran = person.ok(&format!(

@@ -102,15 +102,28 @@ impl Home {
 
     /// How a virtual machine of the cloud is, as this host sees it.
     pub(crate) fn vm(&self, name: &str) -> String {
-        for network in self.entries("vms") {
+        let state = self.driver_of(name).and_then(|d| d.state(name).ok());
+        state.map_or("gone".to_owned(), |state| {
+            format!("{state:?}").to_lowercase()
+        })
+    }
+
+    /// Whoever has a virtual machine of the cloud.
+    pub(crate) fn driver_of(&self, vm: &str) -> Option<Namespaces> {
+        let networks = self.entries("vms").into_iter();
+        let mut drivers = networks.map(|network| {
             let place = self.dir.path().join("data/vms").join(network);
             let launcher = Launcher::new(KYANITE, &["machine-launcher"]);
-            let driver = Namespaces::new(&place, launcher).expect("a driver");
-            if let Ok(state) = driver.state(name) {
-                return format!("{state:?}").to_lowercase();
-            }
-        }
-        "gone".to_owned()
+            Namespaces::new(&place, launcher).expect("a driver")
+        });
+        drivers.find(|driver| driver.state(vm).is_ok())
+    }
+
+    /// Runs a line of a shell on a virtual machine of the cloud.
+    pub(crate) fn on_vm(&self, vm: &str, line: &str) -> Result<String, String> {
+        let driver = self.driver_of(vm).ok_or("there is none")?;
+        let command = driver.command(vm, ["/bin/bash", "-c", line]);
+        said(&mut command.map_err(|e| e.to_string())?)
     }
 
     /// Mounts that mention this home, wherever they are.

@@ -7,5 +7,6 @@ mod balancers;
 mod cluster;
 mod commands;
 mod flex;
+mod network;
 mod provision;
 mod site;

@@ -8,7 +8,7 @@ mod private;
 mod public;
 mod security;
 
-pub(super) use addresses::{lease, network_prefix, prefix, release};
+pub(super) use addresses::{lease, prefix, release};
 
 use serde_json::json;
 

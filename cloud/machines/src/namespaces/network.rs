@@ -1,7 +1,10 @@
 //! Networks: a bridge in a network namespace of its own, so that two networks may use the same addresses and
 //! nothing of the host's network is touched. A mount holds the namespace; machines hang on the bridge.
+//!
+//! As in Azure machines do not reach each other on the wire: ports of the bridge are isolated, the bridge answers for
+//! every address, and whatever one machine sends another is routed by the namespace. So there is one place that sees
+//! every packet, keeps track of connections and can decide about them.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -10,10 +13,10 @@ use std::path::{Path, PathBuf};
 use futures::TryStreamExt as _;
 use ipnet::Ipv4Net;
 use nix::sched::{CloneFlags, unshare};
-use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::{
-    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+    Handle, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec, LinkVeth,
+    RouteMessageBuilder,
 };
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -27,8 +30,20 @@ pub const BRIDGE: &str = "br0";
 const CARD: &str = "eth0";
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// A setting of the calling thread's namespace.
-const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
+/// Settings of the calling thread's namespace, below the kernel's own of IPv4. It is a router, which answers for every
+/// address that it knows a way to; nobody is told a shorter way, as there is none, and ways need not be the same in
+/// both directions.
+const ROUTER: [(&str, &str); 9] = [
+    ("ip_forward", "1"),
+    ("conf/all/send_redirects", "0"),
+    ("conf/default/send_redirects", "0"),
+    ("conf/br0/send_redirects", "0"),
+    ("conf/all/rp_filter", "0"),
+    ("conf/default/rp_filter", "0"),
+    ("conf/br0/rp_filter", "0"),
+    ("conf/br0/proxy_arp", "1"),
+    ("conf/br0/proxy_arp_pvlan", "1"),
+];
 
 /// The address of the metadata service in every network.
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
@@ -43,23 +58,58 @@ const NSFS_MAGIC: u32 = 0x6e73_6673;
 #[derive(Debug, Clone)]
 pub struct Network {
     dir: PathBuf,
-    /// Its addresses.
+    /// Its addresses; where it has several ranges, the first of them.
     pub subnet: Ipv4Net,
+    /// Its other ranges: each has a gateway of its own.
+    more: Vec<Ipv4Net>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Saved {
     subnet: Ipv4Net,
+    #[serde(default)]
+    more: Vec<Ipv4Net>,
+}
+
+/// The hardware address of the card that has this address: Microsoft's part, as in Azure, and the address' own.
+pub fn hardware_address(address: Ipv4Addr) -> [u8; 6] {
+    let [_, a, b, c] = address.octets();
+    [0x00, 0x0d, 0x3a, a, b, c]
+}
+
+/// The first address of a range.
+fn gateway_of(subnet: Ipv4Net) -> Ipv4Addr {
+    subnet.hosts().next().unwrap_or(subnet.addr())
 }
 
 impl Network {
-    /// Makes the network, or finds it as it was made before.
+    /// Makes the network, or finds it as it was made before; a range that it did not have is one more. Whoever makes it
+    /// says which of them is the first.
     pub(crate) fn create(dir: PathBuf, subnet: Ipv4Net) -> Result<Network, Error> {
         fs::create_dir_all(&dir).map_err(Error::file("make", &dir))?;
-        write_json(&dir.join("network.json"), &Saved { subnet })?;
-        let network = Network { dir, subnet };
+        let mut network = Network::open(dir.clone()).unwrap_or(Network {
+            dir,
+            subnet,
+            more: Vec::new(),
+        });
+        let is_new = !network.subnets().any(|own| own == subnet);
+        if is_new {
+            network.more.push(subnet);
+        }
         if !network.is_there() {
-            network.build()?;
+            let all: Vec<Ipv4Net> = network.subnets().collect();
+            network.more = all.into_iter().filter(|own| *own != subnet).collect();
+            network.subnet = subnet;
+        }
+        let saved = Saved {
+            subnet: network.subnet,
+            more: network.more.clone(),
+        };
+        write_json(&network.dir.join("network.json"), &saved)?;
+        match network.is_there() {
+            true if is_new => network.widen(subnet)?,
+            true => {}
+            false => network.build()?,
         }
         Ok(network)
     }
@@ -70,6 +120,7 @@ impl Network {
         Ok(Network {
             dir,
             subnet: saved.subnet,
+            more: saved.more,
         })
     }
 
@@ -78,12 +129,25 @@ impl Network {
         Network {
             dir,
             subnet: Ipv4Net::default(),
+            more: Vec::new(),
         }
     }
 
     /// The address of the bridge: what machines have as their gateway, and where the host's side listens.
     pub fn gateway(&self) -> Ipv4Addr {
-        self.subnet.hosts().next().unwrap_or(self.subnet.addr())
+        gateway_of(self.subnet)
+    }
+
+    /// All of its ranges.
+    fn subnets(&self) -> impl Iterator<Item = Ipv4Net> {
+        [self.subnet].into_iter().chain(self.more.iter().copied())
+    }
+
+    /// The range that has an address.
+    fn subnet_of(&self, address: Ipv4Addr) -> Ipv4Net {
+        let mut all = self.subnets();
+        all.find(|subnet| subnet.contains(&address))
+            .unwrap_or(self.subnet)
     }
 
     /// The file that stands for its namespace (`nsenter --net=<file>`).
@@ -113,29 +177,6 @@ impl Network {
         self.inside(route)?
     }
 
-    /// Answers for these addresses of the network besides its own, and for these only: what is sent to them comes here.
-    pub fn answer_for(&self, addresses: &BTreeSet<Ipv4Addr>) -> Result<(), Error> {
-        let answer = || {
-            netlink("answer for addresses of a network", |netlink| async move {
-                let bridge = index(&netlink, BRIDGE).await?;
-                let all = netlink.address().get().set_link_index_filter(bridge);
-                let all: Vec<AddressMessage> = all.execute().try_collect().await?;
-                let own = [METADATA, PLATFORM, self.gateway()];
-                let there: Vec<_> = all.into_iter().filter_map(extra(&own)).collect();
-                for (_, gone) in there.iter().filter(|(there, _)| !addresses.contains(there)) {
-                    netlink.address().del(gone.clone()).execute().await?;
-                }
-                let is_new = |one: &&Ipv4Addr| there.iter().all(|(there, _)| there != *one);
-                for address in addresses.iter().filter(is_new) {
-                    let address = IpAddr::V4(*address);
-                    netlink.address().add(bridge, address, 32).execute().await?;
-                }
-                Ok(())
-            })
-        };
-        self.inside(answer)?
-    }
-
     /// Switches a port of the bridge on or off; its machine sees its carrier come and go.
     pub(crate) fn set_port(&self, port: &str, on: bool) -> Result<(), Error> {
         let port = port.to_owned();
@@ -163,19 +204,34 @@ impl Network {
                 let bridge = LinkBridge::new(BRIDGE).build();
                 netlink.link().add(bridge).execute().await?;
                 let index = index(&netlink, BRIDGE).await?;
-                let address = IpAddr::V4(self.gateway());
-                let prefix = self.subnet.prefix_len();
                 let add = |address, prefix| netlink.address().add(index, address, prefix);
-                add(address, prefix).execute().await?;
+                for subnet in self.subnets() {
+                    let gateway = IpAddr::V4(gateway_of(subnet));
+                    add(gateway, subnet.prefix_len()).execute().await?;
+                }
                 // Where machines ask who they are, if somebody listens there.
                 add(METADATA.into(), 32).execute().await?;
                 add(PLATFORM.into(), 32).execute().await
             })?;
-            // It is a router too: between machines' pods, as its route table says.
-            fs::write(FORWARDING, "1").map_err(Error::file("write", Path::new(FORWARDING)))?;
+            for (setting, value) in ROUTER {
+                set(setting, value)?;
+            }
             // Last: a namespace that is held is one that is complete.
             mount_bind(OWN_NAMESPACE, &file).map_err(Error::file("hold a namespace at", &file))
         })
+    }
+
+    // Addresses that came later.
+    fn widen(&self, subnet: Ipv4Net) -> Result<(), Error> {
+        let add = || {
+            netlink("give a network more addresses", |netlink| async move {
+                let bridge = index(&netlink, BRIDGE).await?;
+                let gateway = IpAddr::V4(gateway_of(subnet));
+                let add = netlink.address().add(bridge, gateway, subnet.prefix_len());
+                add.execute().await
+            })
+        };
+        self.inside(add)?
     }
 
     /// Lets go of the namespace and forgets the network.
@@ -196,26 +252,30 @@ impl Network {
         new_namespace()?;
         let own = fs::File::open(OWN_NAMESPACE).map_err(Error::kernel("find the new namespace"))?;
         enter(&self.namespace())?;
-        let cable = self.plug_in(port, &own);
+        let cable = Network::plug_in(port, &own, attachment.address);
         move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(Error::kernel("return to the machine's namespace"))?;
         cable?;
         self.configure(attachment.address)
     }
 
-    fn plug_in(&self, port: &str, machine: &fs::File) -> Result<(), Error> {
+    fn plug_in(port: &str, machine: &fs::File, address: Ipv4Addr) -> Result<(), Error> {
         let machine = machine.as_raw_fd();
         netlink("plug a machine into its network", |netlink| async move {
             let card = LinkMessageBuilder::<LinkUnspec>::new()
                 .name(CARD)
+                .address(hardware_address(address).to_vec())
                 .setns_by_fd(machine)
                 .build();
             let cable = LinkVeth::new(port, CARD)
                 .set_info_data(InfoData::Veth(InfoVeth::Peer(card)))
                 .controller(index(&netlink, BRIDGE).await?)
-                .up()
                 .build();
-            netlink.link().add(cable).execute().await
+            netlink.link().add(cable).execute().await?;
+            let cable = index(&netlink, port).await?;
+            let alone = LinkBridgePort::new(cable).isolated(true).build();
+            netlink.link().set_port(alone).execute().await?;
+            up(&netlink, port).await
         })
     }
 
@@ -223,33 +283,25 @@ impl Network {
         netlink("configure a machine's network card", |netlink| async move {
             up(&netlink, "lo").await?;
             let card = index(&netlink, CARD).await?;
-            let prefix = self.subnet.prefix_len();
+            let subnet = self.subnet_of(address);
             netlink
                 .address()
-                .add(card, address.into(), prefix)
+                .add(card, address.into(), subnet.prefix_len())
                 .execute()
                 .await?;
             up(&netlink, CARD).await?;
             let route = RouteMessageBuilder::<Ipv4Addr>::new()
-                .gateway(self.gateway())
+                .gateway(gateway_of(subnet))
                 .build();
             netlink.route().add(route).execute().await
         })
     }
 }
 
-/// An address of a link, unless it is one of these.
-fn extra(own: &[Ipv4Addr]) -> impl FnMut(AddressMessage) -> Option<(Ipv4Addr, AddressMessage)> {
-    move |message| {
-        let address = message
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                AddressAttribute::Address(IpAddr::V4(address)) => Some(*address),
-                _ => None,
-            })?;
-        (!own.contains(&address)).then_some((address, message))
-    }
+/// Sets something of the calling thread's namespace.
+pub(super) fn set(setting: &str, value: &str) -> Result<(), Error> {
+    let file = Path::new("/proc/sys/net/ipv4").join(setting);
+    fs::write(&file, value).map_err(Error::file("write", &file))
 }
 
 /// Gives the calling thread a network namespace with nothing but a loopback.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use ::cloud::{Done, Node, Order, Task, Trouble};
 use ipnet::Ipv4Net;
 use machines::{
-    Attachment, Disk, Driver as _, File, Launcher, Namespaces, Network, PowerOff, Spec, State, User,
+    Attachment, Disk, Driver as _, File, Launcher, Namespaces, Network, PLATFORM, PowerOff, Spec,
+    State, User,
 };
 use serde_json::Value;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -291,7 +292,7 @@ pub(super) fn spec(hidden: &Value, system: &Value, node: &Node, disks: Vec<Disk>
         attachment: address.map(|address| Attachment {
             network: NETWORK.to_owned(),
             address,
-            name_servers: Vec::new(),
+            name_servers: vec![PLATFORM],
         }),
         custom_data: hidden["customData"].as_str().unwrap_or_default().into(),
         files: vec![File::new("/etc/hosts", hosts)],

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::cloud::{Adopted, Fabric};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub(super) struct Beside {
     /// How many nodes are on paper, where there are no pools.
     hollow: usize,
     services: Ranges,
+    /// The addresses of pods, where they are not the usual ones.
+    pods: Option<IpNet>,
     open: watch::Sender<Option<String>>,
     /// The cloud while it is open.
     cloud: Arc<Mutex<Option<(Fabric, Arc<Ground>)>>>,
@@ -66,6 +69,12 @@ impl Beside {
             server: server.to_owned(),
             hollow: up.hollow.hollow,
             services: up.serving.service_cluster_ip_range.clone(),
+            pods: up
+                .node_controllers
+                .cluster_cidr
+                .iter()
+                .find(|range| range.addr().is_ipv4())
+                .copied(),
             open: watch::Sender::new(None),
             cloud: Arc::default(),
         }))
@@ -167,6 +176,9 @@ impl Beside {
             "properties": {"dnsPrefix": self.dir.name(), "kubernetesVersion": ::apiserver::RELEASE, "agentPoolProfiles": shown,
                 "networkProfile": {"serviceCidr": range, "dnsServiceIP": dns}},
         });
+        if let Some(pods) = self.pods {
+            body["properties"]["networkProfile"]["podCidr"] = json!(pods);
+        }
         if pools.is_none() {
             body["tags"][super::super::region::HOLLOW] = json!("its nodes are on paper only");
         }

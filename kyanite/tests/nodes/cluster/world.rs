@@ -82,12 +82,13 @@ impl World {
         }
     }
 
-    /// Whether somebody is at an address who refuses a connection: a machine on which nobody listens.
-    pub(crate) fn is_refused_by(&self, address: Ipv4Addr) -> Result<(), String> {
-        let place = SocketAddr::from((address, 9));
+    /// Whether a machine is at an address that says anything to a port of it, if only that nobody listens there.
+    pub(crate) fn reaches(&self, address: Ipv4Addr, port: u16) -> Result<(), String> {
+        let place = SocketAddr::from((address, port));
         match self.inside(|| TcpStream::connect_timeout(&place, PATIENCE)) {
+            Ok(_) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
-            other => Err(format!("{other:?}")),
+            Err(error) => Err(error.to_string()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::network::network_prefix;
+use super::super::network::prefix;
 use super::super::{Call, identity};
 use super::{
     accepted, accepted_change, begin_action, disks, power_of, sizes, statuses, target, told,
@@ -275,8 +275,8 @@ pub(super) fn node(turn: &Turn<'_>, document: &Document) -> Node {
     let first =
         card.map(|card| card.body["properties"]["ipConfigurations"][0]["properties"].clone());
     let first = first.unwrap_or_default();
-    let network = first["subnet"]["id"].as_str();
-    let network = network
+    let subnet = first["subnet"]["id"].as_str();
+    let network = subnet
         .and_then(|id| Id::parse(id)?.parent())
         .map(|id| id.to_string());
     Node {
@@ -288,7 +288,7 @@ pub(super) fn node(turn: &Turn<'_>, document: &Document) -> Node {
         address: first["privateIPAddress"]
             .as_str()
             .and_then(|a| a.parse().ok()),
-        subnet: network.as_deref().and_then(|id| network_prefix(turn, id)),
+        subnet: subnet.and_then(|id| prefix(turn, id)),
         network,
         zone: text(&document.body["zones"][0]),
     }

@@ -320,13 +320,6 @@ pub(in crate::providers) fn prefix(turn: &Turn<'_>, subnet_id: &str) -> Option<I
     subnet(turn, subnet_id)?.1.first().copied()
 }
 
-/// The first range of a network.
-pub(in crate::providers) fn network_prefix(turn: &Turn<'_>, network: &str) -> Option<Ipv4Net> {
-    let network = document::get(turn, network)?;
-    let space = &network.body["properties"]["addressSpace"]["addressPrefixes"];
-    space[0].as_str()?.parse().ok()
-}
-
 /// `CheckIPAddressAvailability`.
 pub(super) fn availability(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let network = call.target();

@@ -1,12 +1,15 @@
 //! Network cards.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{CHILD, OWN, addresses, guid};
 use crate::arm::fault::Fault;
+use crate::arm::id::Id;
 use crate::arm::kind::{Draft, Goes, Kind};
+use crate::fabric;
 use crate::turn::Turn;
 
 pub(super) const KINDS: &[Kind] = &[
@@ -21,6 +24,7 @@ pub(super) const KINDS: &[Kind] = &[
         references: &[
             "properties/networkSecurityGroup/id",
             "properties/ipConfigurations/[]/properties/subnet/id",
+            "properties/ipConfigurations/[]/properties/applicationSecurityGroups/[]/id",
             "properties/ipConfigurations/[]/properties/publicIPAddress/id",
             "properties/ipConfigurations/[]/properties/loadBalancerBackendAddressPools/[]/id",
             "properties/ipConfigurations/[]/properties/loadBalancerInboundNatRules/[]/id",
@@ -56,19 +60,22 @@ fn card(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
         }
         addresses::private(turn, configuration, own, &mut given)?;
     }
+    let first = &configurations[0]["properties"];
+    let network = first["subnet"]["id"].as_str();
+    let network = network.and_then(|id| Id::parse(id)?.parent());
+    let hardware = hardware_address(&first["privateIPAddress"]);
     draft.properties()["ipConfigurations"] = configurations;
-    let own = draft.was("/properties/macAddress");
-    draft.properties()["macAddress"] = match own.is_null() {
-        true => json!(
-            format!(
-                "00-0D-3A-{}-{}-{}",
-                turn.chance.hex(2),
-                turn.chance.hex(2),
-                turn.chance.hex(2)
-            )
-            .to_uppercase()
-        ),
-        false => own,
-    };
+    draft.properties()["macAddress"] = json!(hardware);
+    if let Some(network) = network {
+        let suffix = fabric::names::suffix(&network.to_string());
+        draft.properties()["dnsSettings"]["internalDomainNameSuffix"] = json!(suffix);
+    }
     guid(turn, draft)
+}
+
+/// Microsoft's part and that of the address, which machines' cards really have: `machines::hardware_address`.
+fn hardware_address(address: &Value) -> String {
+    let address: Option<Ipv4Addr> = address.as_str().and_then(|text| text.parse().ok());
+    let [_, a, b, c] = address.unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
+    format!("00-0D-3A-{a:02X}-{b:02X}-{c:02X}")
 }

@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{CHILD, OWN, guid};
+use crate::arm::document;
 use crate::arm::fault::Fault;
 use crate::arm::kind::{Draft, Kind};
 use crate::turn::Turn;
@@ -41,7 +42,7 @@ pub(super) const KINDS: &[Kind] = &[
         within: Some("virtualNetworkPeerings"),
         defaults: r#"{"properties":{"allowVirtualNetworkAccess":true,"allowForwardedTraffic":false,
             "allowGatewayTransit":false,"useRemoteGateways":false,"peeringSyncLevel":"FullyInSync",
-            "peeringState":"Connected","doNotVerifyRemoteGateways":false,"peerCompleteVnets":true}}"#,
+            "peeringState":"Initiated","doNotVerifyRemoteGateways":false,"peerCompleteVnets":true}}"#,
         ..CHILD
     },
     Kind {
@@ -132,7 +133,69 @@ fn virtual_network(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
         }
     }
     check_subnets_kept(turn, draft)?;
+    peerings(turn, draft, &space)?;
     guid(turn, draft)
+}
+
+/// Networks that are peers of each other are connected; until the other one says so, too, it is only begun.
+fn peerings(turn: &mut Turn<'_>, draft: &mut Draft<'_>, space: &[Ipv4Net]) -> Result<(), Fault> {
+    let own = draft.id.to_string();
+    let remote = |peering: &Value| {
+        let id = peering["properties"]["remoteVirtualNetwork"]["id"].as_str();
+        id.map(str::to_owned)
+    };
+    let before = draft.was("/properties/virtualNetworkPeerings");
+    let mut now = draft.body["properties"]["virtualNetworkPeerings"].take();
+    for peering in now.as_array_mut().into_iter().flatten() {
+        let there = remote(peering).and_then(|id| document::get(turn, &id));
+        let Some(there) = there else { continue };
+        let addresses = there.body["properties"]["addressSpace"].clone();
+        let overlaps = |text: &str| {
+            let net: Option<Ipv4Net> = text.parse().ok();
+            net.is_some_and(|net| space.iter().any(|o| o.contains(&net) || net.contains(o)))
+        };
+        let found = prefixes(&addresses["addressPrefixes"]).find(|prefix| overlaps(prefix));
+        if let Some(prefix) = found.map(str::to_owned) {
+            let message = format!(
+                "Cannot create or update peering {}. Virtual networks cannot be peered because address space of the first \
+                virtual network {own} overlaps with the prefix {prefix} of the second virtual network {}.",
+                peering["name"].as_str().unwrap_or_default(),
+                there.id()
+            );
+            return Err(Fault::bad("VnetAddressSpacesOverlap", message));
+        }
+        let is_mutual = set_state(turn, there.id(), &own, "Connected");
+        let properties = &mut peering["properties"];
+        properties["peeringState"] = json!(if is_mutual { "Connected" } else { "Initiated" });
+        properties["remoteAddressSpace"] = addresses.clone();
+        properties["remoteVirtualNetworkAddressSpace"] = addresses;
+    }
+    let kept: Vec<String> = now.as_array().into_iter().flatten().filter_map(remote).collect();
+    for gone in before.as_array().into_iter().flatten().filter_map(remote) {
+        if !kept.iter().any(|kept| kept.eq_ignore_ascii_case(&gone)) {
+            set_state(turn, &gone, &own, "Disconnected");
+        }
+    }
+    draft.properties()["virtualNetworkPeerings"] = now;
+    Ok(())
+}
+
+/// Says how another network's peering with this one is, if it has one.
+fn set_state(turn: &mut Turn<'_>, there: &str, own: &str, state: &str) -> bool {
+    let Some(mut there) = document::get(turn, there) else {
+        return false;
+    };
+    let all = there.body["properties"]["virtualNetworkPeerings"].as_array_mut();
+    let back = all.into_iter().flatten().find(|peering| {
+        let id = peering["properties"]["remoteVirtualNetwork"]["id"].as_str();
+        id.is_some_and(|id| id.eq_ignore_ascii_case(own))
+    });
+    let Some(back) = back else { return false };
+    if back["properties"]["peeringState"] != state {
+        back["properties"]["peeringState"] = json!(state);
+        document::put(turn, &there);
+    }
+    true
 }
 
 /// A subnet that somebody uses cannot be left out, nor given other addresses.

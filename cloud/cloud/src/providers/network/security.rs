@@ -1,5 +1,8 @@
 //! Security groups: rules that every one has, and those that somebody wrote.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{CHILD, OWN, guid};
@@ -60,9 +63,72 @@ fn security_group(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Faul
             return Err(Fault::bad("SecurityRuleConflict", message));
         }
         seen.push((direction, priority, name));
+        check_words(rule)?;
     }
     draft.properties()["defaultSecurityRules"] = json!(default_rules(&own));
     guid(turn, draft)
+}
+
+/// What may stand in the place of an address: a service, or with a dot after it a service in a region.
+const TAGS: &str = "\
+    ActionGroup ApiManagement ApplicationInsightsAvailability AppConfiguration AppService AppServiceManagement \
+    AzureActiveDirectory AzureActiveDirectoryDomainServices AzureAdvancedThreatProtection AzureArcInfrastructure \
+    AzureBackup AzureBotService AzureCloud AzureCognitiveSearch AzureConnectors AzureContainerRegistry \
+    AzureCosmosDB AzureDatabricks AzureDataExplorerManagement AzureDeviceUpdate AzureDevOps AzureDigitalTwins \
+    AzureEventGrid AzureFrontDoor AzureHealthcareAPIs AzureInformationProtection AzureIoTHub AzureKeyVault \
+    AzureLoadBalancer AzureMachineLearning AzureMachineLearningInference AzureManagedGrafana AzureMonitor \
+    AzureOpenDatasets AzurePlatformDNS AzurePlatformIMDS AzurePlatformLKM AzureResourceManager AzureSentinel \
+    AzureSignalR AzureSiteRecovery AzureSphere AzureSpringCloud AzureStack AzureTrafficManager \
+    AzureUpdateDelivery AzureWebPubSub BatchNodeManagement ChaosStudio CognitiveServicesFrontend \
+    CognitiveServicesManagement DataFactory DataFactoryManagement Dynamics365BusinessCentral \
+    Dynamics365ForMarketingEmail EventHub GatewayManager GuestAndHybridManagement HDInsight Internet \
+    KustoAnalytics LogicApps LogicAppsManagement M365ManagementActivityApi Marketplace MicrosoftAzureFluidRelay \
+    MicrosoftCloudAppSecurity MicrosoftContainerRegistry MicrosoftDefenderForEndpoint \
+    MicrosoftPurviewPolicyDistribution PowerBI PowerPlatformInfra PowerPlatformPlex PowerQueryOnline Scuba \
+    SerialConsole ServiceBus ServiceFabric Sql SqlManagement Storage StorageSyncService VideoIndexer \
+    VirtualDesktop VirtualNetwork WindowsAdminCenter WindowsVirtualDesktop";
+
+/// Addresses and ports that mean something.
+fn check_words(rule: &Value) -> Result<(), Fault> {
+    let said = |field: String| {
+        let many = rule[format!("{field}s")].as_array();
+        let many = many.or(rule[format!("{field}es")].as_array()).into_iter();
+        let one = rule[field].as_str().into_iter();
+        let all: Vec<&str> = one.chain(many.flatten().filter_map(Value::as_str)).collect();
+        all.into_iter().filter(|text| !text.is_empty())
+    };
+    for side in ["source", "destination"] {
+        for text in said(format!("{side}AddressPrefix")) {
+            if !is_place(text) {
+                let message = format!("Security rule has invalid Address prefix. Value provided: {text}");
+                return Err(Fault::bad("SecurityRuleInvalidAddressPrefix", message));
+            }
+        }
+        for text in said(format!("{side}PortRange")) {
+            if !is_port_range(text) {
+                let message = format!(
+                    "Security rule has invalid Port range. Value provided: {text}. Value should be an integer OR \
+                    integer range with '-' delimiter. Valid range 0-65535."
+                );
+                return Err(Fault::bad("SecurityRuleInvalidPortRange", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_place(text: &str) -> bool {
+    let tag = text.split('.').next().unwrap_or_default();
+    text == "*"
+        || text.parse::<IpNet>().is_ok()
+        || text.parse::<IpAddr>().is_ok()
+        || TAGS.split_whitespace().any(|known| known.eq_ignore_ascii_case(tag))
+}
+
+fn is_port_range(text: &str) -> bool {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to) = (from.trim().parse::<u16>(), to.trim().parse::<u16>());
+    text == "*" || matches!((from, to), (Ok(from), Ok(to)) if from <= to)
 }
 
 fn default_rules(group: &str) -> Vec<Value> {

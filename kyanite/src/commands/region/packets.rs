@@ -1,18 +1,23 @@
-//! Load balancers: packets for a frontend's address go to a machine that is well.
+//! Packets go where the cloud's documents say, and nowhere else.
 //!
 //! ```text
 //! this host ──cable──► host0 ┐ the machines' network namespace
-//!                            ├─ script: which machine, by a hash; the packet as it came ──► br0 ──► a machine
-//! a machine ─────────► br0 ──┘
+//!                            ├─ filter: may it?  balancers: to whom?  ways: through whom? ──► br0 ──► a machine
+//! a machine ─────────► br0 ──┤
+//! another network ──► p-… ───┘
 //! range    which public addresses are this cloud's     probes   whether machines are well
+//! gates    how many rules of a group are asked          names    what machines call each other
 //! ```
 //!
 //! Only what the network's namespace has changes, and one cable of the host's: it goes with the namespace. The rules are
 //! those of ARM at all times: who writes them looks again whenever resources or machines' health change.
 
+mod balancers;
+mod filter;
+mod gates;
+mod names;
 mod probes;
 mod range;
-mod script;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write as _;
@@ -22,14 +27,16 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ::cloud::{Fabric, Node, Probe, Rule};
+use ::cloud::{Card, Fabric, Node, Probe, Rule, VirtualNetwork, Zone};
 use ipnet::Ipv4Net;
-use machines::Network;
+use machines::{Network, Ways};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use self::balancers::{Flow, Setting};
+use self::filter::Beside;
+use self::names::Names;
 use self::probes::Prober;
-use self::script::{Flow, Setting};
 use super::imds::namespace_at;
 use super::vms::Vms;
 use super::{INSTANCE, clusters};
@@ -41,9 +48,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// How often somebody looks for networks that came or went.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The load balancers of a cloud.
+/// The packets of a cloud.
 #[derive(Debug)]
-pub(super) struct Balancers {
+pub(super) struct Packets {
     home: DataDir,
     range: Ipv4Net,
     open: Mutex<Option<Open>>,
@@ -53,11 +60,12 @@ pub(super) struct Balancers {
 struct Open {
     fabric: Fabric,
     worker: AbortHandle,
+    told: Arc<Notify>,
 }
 
-impl Balancers {
-    pub(super) fn new(home: &DataDir) -> Result<Balancers> {
-        Ok(Balancers {
+impl Packets {
+    pub(super) fn new(home: &DataDir) -> Result<Packets> {
+        Ok(Packets {
             home: home.clone(),
             range: range::of(home)?,
             open: Mutex::default(),
@@ -71,17 +79,22 @@ impl Balancers {
 
     /// The cloud is open: what it says is done.
     pub(super) fn open(&self, fabric: Fabric, vms: Arc<Vms>) {
+        let told: Arc<Notify> = Arc::default();
         let carrier = Carrier {
             home: self.home.clone(),
             vms,
             // The Internet, as machines see it.
             host: Ipv4Addr::from(u32::from(self.range.network()) + 1),
-            told: Arc::default(),
+            told: Arc::clone(&told),
             places: HashMap::new(),
             networks: BTreeMap::new(),
         };
         let worker = tokio::spawn(carrier.follow(fabric.clone())).abort_handle();
-        if let Some(before) = self.lock().replace(Open { fabric, worker }) {
+        if let Some(before) = self.lock().replace(Open {
+            fabric,
+            worker,
+            told,
+        }) {
             before.worker.abort();
         }
     }
@@ -90,6 +103,13 @@ impl Balancers {
     pub(super) fn close(&self) {
         if let Some(open) = self.lock().take() {
             open.worker.abort();
+        }
+    }
+
+    /// A machine came or went: nobody waits for the next look.
+    pub(super) fn look(&self) {
+        if let Some(open) = self.lock().as_ref() {
+            open.told.notify_one();
         }
     }
 
@@ -117,6 +137,9 @@ impl Place {
             namespace: self.namespace,
             rules: Vec::new(),
             attached: BTreeMap::new(),
+            cards: Vec::new(),
+            peers: Vec::new(),
+            zones: Vec::new(),
         }
     }
 }
@@ -128,6 +151,30 @@ struct Wanted {
     rules: Vec<Rule>,
     /// Public addresses that are one machine's, with that machine's own.
     attached: BTreeMap<Ipv4Addr, Ipv4Addr>,
+    /// The cards of its machines.
+    cards: Vec<Card>,
+    /// Networks that it reaches.
+    peers: Vec<Reached>,
+    /// Names that it knows.
+    zones: Vec<Zone>,
+}
+
+/// Another network, and what of it is reached.
+#[derive(Clone)]
+struct Reached {
+    place: Place,
+    ranges: Vec<Ipv4Net>,
+    /// Who may send from there, if not everybody.
+    only: Option<Vec<Ipv4Net>>,
+}
+
+/// What the kernel is told of a network.
+#[derive(PartialEq, Eq)]
+struct Told {
+    text: String,
+    ways: Ways,
+    public: BTreeSet<Ipv4Addr>,
+    peers: Vec<(u64, Vec<Ipv4Net>)>,
 }
 
 /// What was done in a network.
@@ -135,7 +182,8 @@ struct Carried {
     network: Network,
     namespace: u64,
     /// What the kernel was told last; nothing where it did not take it.
-    told: Option<Setting>,
+    told: Option<Told>,
+    names: Option<Names>,
     probers: HashMap<(Ipv4Addr, Probe), Prober>,
 }
 
@@ -156,13 +204,17 @@ impl Carrier {
     async fn follow(mut self, fabric: Fabric) {
         let mut changes = fabric.changes();
         // Everything is read again only when something was written.
-        let (mut read, mut rules, mut attached) = (None, Vec::new(), Vec::new());
+        let (mut read, mut said) = (None, Said::default());
         loop {
             let written = *changes.borrow_and_update();
             if read.replace(written) != Some(written) {
-                (rules, attached) = (fabric.rules(), fabric.attached());
+                said = Said {
+                    rules: fabric.rules(),
+                    attached: fabric.attached(),
+                    networks: fabric.networks(),
+                };
             }
-            let wanted = self.by_network(&rules, &attached);
+            let wanted = self.by_network(&said);
             self.settle(wanted).await;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
@@ -173,12 +225,8 @@ impl Carrier {
         }
     }
 
-    /// Rules and addresses by the networks that their machines are on. What has no machine is nowhere.
-    fn by_network(
-        &mut self,
-        rules: &[Rule],
-        attached: &[(Ipv4Addr, Node)],
-    ) -> BTreeMap<PathBuf, Wanted> {
+    /// Everything by the networks that its machines are on. What has no machine is nowhere.
+    fn by_network(&mut self, said: &Said) -> BTreeMap<PathBuf, Wanted> {
         let mut wanted: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
         let mut places = std::mem::take(&mut self.places);
         places.retain(|_, place| namespace_at(&place.file) == Some(place.namespace));
@@ -190,7 +238,7 @@ impl Carrier {
                 Some(place)
             }
         };
-        for rule in rules {
+        for rule in &said.rules {
             let mut parts: BTreeMap<PathBuf, Rule> = BTreeMap::new();
             for node in &rule.backends {
                 let Some(place) = find(node) else {
@@ -202,9 +250,7 @@ impl Carrier {
                 };
                 let part = parts.entry(place.file.clone()).or_insert_with(bare);
                 part.backends.push(node.clone());
-                wanted
-                    .entry(place.file.clone())
-                    .or_insert_with(|| place.empty());
+                wanted_at(&mut wanted, &place);
             }
             for (file, part) in parts {
                 if let Some(network) = wanted.get_mut(&file) {
@@ -212,13 +258,25 @@ impl Carrier {
                 }
             }
         }
-        for (public, node) in attached {
+        for (public, node) in &said.attached {
             if let (Some(place), Some(own)) = (find(node), node.address) {
-                let network = wanted.entry(place.file.clone());
-                let network = network.or_insert_with(|| place.empty());
+                let network = wanted_at(&mut wanted, &place);
                 network.attached.insert(*public, own);
             }
         }
+        let mut parts = Parts::new();
+        for network in &said.networks {
+            for card in &network.cards {
+                if let Some(place) = find(&card.node) {
+                    wanted_at(&mut wanted, &place).cards.push(card.clone());
+                    let its = parts.entry(network.id.as_str()).or_default();
+                    let its = its.entry(place.file.clone());
+                    let its = its.or_insert_with(|| (place, Vec::new()));
+                    its.1.push(Ipv4Net::from(card.address));
+                }
+            }
+        }
+        connect(&said.networks, &parts, &mut wanted);
         self.places = places;
         wanted
     }
@@ -261,41 +319,48 @@ impl Carrier {
         }
     }
 
-    /// Brings a network to what its rules and its machines' health say.
+    /// Brings a network to what its documents and its machines' health say.
     async fn carry(&self, wanted: Wanted, before: Option<Carried>) -> Carried {
         let mut carried = before.unwrap_or_else(|| Carried {
             network: wanted.network,
             namespace: wanted.namespace,
             told: None,
+            names: None,
             probers: HashMap::new(),
         });
+        answer(&mut carried, wanted.zones);
         self.ask(&mut carried, &wanted.rules);
         let is_well = |address: Ipv4Addr, probe: &Probe| {
             let prober = carried.probers.get(&(address, probe.clone()));
             prober.is_some_and(Prober::is_well)
         };
         let flows = wanted.rules.iter();
-        let now = Setting {
+        let setting = Setting {
             flows: flows.map(|rule| Flow::of(rule, is_well)).collect(),
             attached: wanted.attached,
         };
+        let now = told(&setting, &wanted.cards, &wanted.peers);
         if carried.told.as_ref() == Some(&now) {
             return carried;
         }
-        let text = script::script(carried.told.take().as_ref(), &now);
+        carried.told = None;
         let (network, host) = (carried.network.clone(), self.host);
-        let (reached, internal) = (now.public(), now.internal());
+        let peers = wanted.peers.into_iter();
+        let peers: Vec<_> = peers
+            .map(|one| (one.place.network, one.ranges))
+            .collect();
         let done = blocking(move || {
-            match reached.is_empty() {
+            match now.public.is_empty() {
                 true => network.close_to_host()?,
-                false => network.open_to_host(host, &reached)?,
+                false => network.open_to_host(host, &now.public)?,
             }
-            network.answer_for(&internal)?;
-            tell(&network, &text)
+            // Nobody reaches another network before it is said who may.
+            tell(&network, &now.text)?;
+            network.set_ways(&now.ways)?;
+            network.set_peers(&peers)?;
+            Ok(now)
         });
-        if report(done.await) {
-            carried.told = Some(now);
-        }
+        carried.told = report(done.await);
         carried
     }
 
@@ -332,11 +397,113 @@ fn is_instance(id: &str) -> bool {
     id.to_lowercase().contains(&format!("/{set}/"))
 }
 
+/// What the cloud says, as it was read last.
+#[derive(Default)]
+struct Said {
+    rules: Vec<Rule>,
+    attached: Vec<(Ipv4Addr, Node)>,
+    networks: Vec<VirtualNetwork>,
+}
+
+/// Where the machines of virtual networks are, by the networks' ids, and which addresses these have.
+type Parts<'a> = BTreeMap<&'a str, BTreeMap<PathBuf, (Place, Vec<Ipv4Net>)>>;
+
+fn wanted_at<'w>(wanted: &'w mut BTreeMap<PathBuf, Wanted>, place: &Place) -> &'w mut Wanted {
+    let network = wanted.entry(place.file.clone());
+    network.or_insert_with(|| place.empty())
+}
+
+/// Which networks reach which: peers, and the parts of one virtual network that machines of several clusters are on.
+fn connect(
+    networks: &[VirtualNetwork],
+    parts: &Parts<'_>,
+    wanted: &mut BTreeMap<PathBuf, Wanted>,
+) {
+    for network in networks {
+        let Some(own) = parts.get(network.id.as_str()) else {
+            continue;
+        };
+        for file in own.keys() {
+            let others = own.iter().filter(|(other, _)| *other != file);
+            let within = others.map(|(_, (place, cards))| Reached {
+                place: place.clone(),
+                ranges: with_gateway(place, cards),
+                only: None,
+            });
+            let beside = network.peers.iter().flat_map(|peer| {
+                let there = parts.get(peer.network.as_str());
+                let is_whole = there.is_some_and(|there| there.len() == 1);
+                let there = there.into_iter().flatten();
+                there.map(move |(_, (place, cards))| Reached {
+                    place: place.clone(),
+                    ranges: match is_whole {
+                        true => peer.space.clone(),
+                        false => with_gateway(place, cards),
+                    },
+                    only: (!peer.takes_forwarded).then(|| peer.space.clone()),
+                })
+            });
+            let reached: Vec<Reached> = within.chain(beside).collect();
+            if let Some(wanted) = wanted.get_mut(file) {
+                wanted.peers.extend(reached);
+                wanted.zones.extend_from_slice(&network.zones);
+            }
+        }
+    }
+}
+
+/// Addresses of machines, and the network's own, at which a cluster's API server is.
+fn with_gateway(place: &Place, cards: &[Ipv4Net]) -> Vec<Ipv4Net> {
+    let gateway = Ipv4Net::from(place.network.gateway());
+    cards.iter().copied().chain([gateway]).collect()
+}
+
+fn told(setting: &Setting, cards: &[Card], peers: &[Reached]) -> Told {
+    let beside = peers.iter().filter_map(|peer| {
+        Some(Beside {
+            link: peer.place.network.peer_link().ok()?,
+            space: peer.only.clone()?,
+        })
+    });
+    let beside: Vec<Beside> = beside.collect();
+    let public = setting.public();
+    let mut ways = filter::ways(cards);
+    ways.extend(balancers::ways(setting));
+    Told {
+        text: balancers::script(setting) + &filter::script(cards, &beside, &public),
+        ways,
+        public,
+        peers: peers
+            .iter()
+            .map(|peer| (peer.place.namespace, peer.ranges.clone()))
+            .collect(),
+    }
+}
+
+/// Has names answered in a network as they are now.
+fn answer(carried: &mut Carried, zones: Vec<Zone>) {
+    if carried.names.is_none() {
+        let begun = Names::begin(&carried.network);
+        carried.names = begun
+            .inspect_err(|error| tracing::warn!(%error, "machines of a network cannot ask for names"))
+            .ok();
+    }
+    if let Some(names) = &carried.names {
+        names.know(zones);
+    }
+}
+
+/// What is between braces.
+fn elements(all: impl Iterator<Item = String>) -> String {
+    all.collect::<Vec<_>>().join(", ")
+}
+
 /// Takes everything of ours out of a network.
 fn take_away(network: &Network) -> Result<()> {
     network.close_to_host()?;
-    network.answer_for(&BTreeSet::new())?;
-    tell(network, &script::nothing())
+    network.set_peers(&[])?;
+    network.set_ways(&Ways::new())?;
+    tell(network, &(balancers::nothing() + &filter::nothing()))
 }
 
 /// Hands a transaction to nftables inside a network: it takes all of it or nothing.
@@ -369,15 +536,17 @@ fn tell(network: &Network, text: &str) -> Result<()> {
     }
 }
 
-async fn blocking(work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Failure::new(Code::Failure, e.to_string()))?
 }
 
-/// Whether it was done; if not, it is tried again.
-fn report(done: Result<()>) -> bool {
-    if let Err(failure) = &done {
-        tracing::error!(%failure, hint = failure.hint, "packets of a load balancer do not go where they should");
-    }
-    done.is_ok()
+/// What was done; where it was not, it is tried again.
+fn report<T>(done: Result<T>) -> Option<T> {
+    done.inspect_err(|failure| {
+        tracing::error!(%failure, hint = failure.hint, "packets of a network do not go where they should");
+    })
+    .ok()
 }
