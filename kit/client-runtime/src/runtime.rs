@@ -282,7 +282,11 @@ fn typed<K: DeserializeOwned>(object: &DynamicObject) -> serde_json::Result<K> {
     serde_json::from_value(serde_json::to_value(object)?).or_else(|_| {
         let mut value = serde_json::to_value(object)?;
         let conditions = value.pointer_mut("/status/conditions");
-        for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        for condition in conditions
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if condition["lastTransitionTime"].is_null() {
                 condition["lastTransitionTime"] = NO_TIME.into();
             }

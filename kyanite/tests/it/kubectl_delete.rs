@@ -228,7 +228,8 @@ fn an_evicted_pod_says_so_without_a_budget_too() {
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: held, finalizers: [example.com/held]}, \
                spec: {nodeName: node-1, containers: [{name: c, image: i}]}}";
     kubectl.create(pod).ok();
-    let eviction = r#"{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "held"}}"#;
+    let eviction =
+        r#"{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "held"}}"#;
     kubectl
         .with_input(
             "create --raw /api/v1/namespaces/default/pods/held/eviction -f -",

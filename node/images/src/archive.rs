@@ -181,7 +181,11 @@ fn write(images: &[(&Image, &Parts)]) -> Vec<u8> {
         ("index.json".to_owned(), text(&index)),
         ("manifest.json".to_owned(), text(&json!(docker))),
     ];
-    files.extend(blobs.into_iter().map(|(path, content)| (path, content.to_vec())));
+    files.extend(
+        blobs
+            .into_iter()
+            .map(|(path, content)| (path, content.to_vec())),
+    );
     tar::write(&entries(files))
 }
 
@@ -302,10 +306,19 @@ mod tests {
             layers: vec![Arc::new(b"both".to_vec()), Arc::new(own.to_vec())],
         };
         let bundle = bundle(&[image("a.test/one:1", b"one"), image("a.test/two:1", b"two")]);
-        let names: Vec<String> = contents(&bundle).into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> = contents(&bundle)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(names, ["a.test/one:1", "a.test/two:1"]);
         let entries = tar::read(&bundle);
-        let blobs = entries.iter().filter(|e| e.path.starts_with("blobs/sha256/"));
-        assert_eq!(blobs.count(), 7, "three layers, two configurations, two manifests");
+        let blobs = entries
+            .iter()
+            .filter(|e| e.path.starts_with("blobs/sha256/"));
+        assert_eq!(
+            blobs.count(),
+            7,
+            "three layers, two configurations, two manifests"
+        );
     }
 }

@@ -58,7 +58,14 @@ const AGNHOST: &[Part] = &[Part::Shell, Part::Tools, Part::Agnhost];
 const WEB: &[Part] = &[Part::Shell, Part::Page];
 const NAUTILUS: &[Part] = &[Part::Shell, Part::Agnhost, Part::Picture("nautilus.jpg")];
 const KITTEN: &[Part] = &[Part::Shell, Part::Agnhost, Part::Picture("kitten.jpg")];
-const SERVE_PAGE: &[&str] = &["/bin/httpd", "-f", "-p", "80", "-h", "/usr/share/nginx/html"];
+const SERVE_PAGE: &[&str] = &[
+    "/bin/httpd",
+    "-f",
+    "-p",
+    "80",
+    "-h",
+    "/usr/share/nginx/html",
+];
 
 /// What the suite asks for, apart from the image of sandboxes, which nodes have.
 #[rustfmt::skip]
@@ -98,7 +105,10 @@ const ACCOUNTS: [(&str, &str); 3] = [
         "/etc/group",
         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\nnobody:x:65534:\n",
     ),
-    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+    (
+        "/etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\n",
+    ),
 ];
 
 impl Sources {

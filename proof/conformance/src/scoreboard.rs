@@ -91,9 +91,8 @@ fn groups(catalogue: &Catalogue, outcomes: &BTreeMap<String, Outcome>) -> String
         let specs = catalogue.specs.iter().filter(|spec| spec.sig() == sig);
         rows.push((sig, Tally::of(specs, outcomes)));
     }
-    let mut table = String::from(
-        "| | passed | failed | not run | all |\n|---|---:|---:|---:|---:|\n",
-    );
+    let mut table =
+        String::from("| | passed | failed | not run | all |\n|---|---:|---:|---:|---:|\n");
     for (title, tally) in rows {
         let cells = tally.cells().map(|count| count.to_string()).join(" | ");
         let _ = writeln!(table, "| {title} | {cells} |");
@@ -107,8 +106,7 @@ fn failures(outcomes: &BTreeMap<String, Outcome>) -> String {
     if failed.peek().is_none() {
         return String::new();
     }
-    let mut table =
-        String::from("## Failed\n\n| spec | first line of the failure |\n|---|---|\n");
+    let mut table = String::from("## Failed\n\n| spec | first line of the failure |\n|---|---|\n");
     for outcome in failed {
         let (spec, failure) = (cell(&outcome.spec), cell(&outcome.failure));
         let _ = writeln!(table, "| {spec} | {failure} |");

@@ -40,7 +40,11 @@ pub(super) fn options(kind: &str, query: &Query, path: Option<&str>) -> Value {
             Field::Texts => list(query.all(name).iter().map(|text| json!(text)).collect()),
             Field::Numbers => {
                 let numbers = query.all(name).iter().flat_map(|text| text.split(','));
-                list(numbers.filter_map(|n| n.parse::<i32>().ok().map(Value::from)).collect())
+                list(
+                    numbers
+                        .filter_map(|n| n.parse::<i32>().ok().map(Value::from))
+                        .collect(),
+                )
             }
         };
         if let Some(value) = value {
@@ -71,8 +75,14 @@ mod tests {
     #[test]
     fn a_proxied_request_has_its_path_and_ports_are_numbers() {
         let query = Query::parse(Some("ports=80,81&ports=82"));
-        assert_eq!(options("PodPortForwardOptions", &query, None)["ports"], json!([80, 81, 82]));
+        assert_eq!(
+            options("PodPortForwardOptions", &query, None)["ports"],
+            json!([80, 81, 82])
+        );
         let proxied = options("ServiceProxyOptions", &query, Some("a/b"));
-        assert_eq!(proxied, json!({"apiVersion": "v1", "kind": "ServiceProxyOptions", "path": "a/b"}));
+        assert_eq!(
+            proxied,
+            json!({"apiVersion": "v1", "kind": "ServiceProxyOptions", "path": "a/b"})
+        );
     }
 }
