@@ -154,13 +154,14 @@ async fn run(cli: &Cli, catalogue: &Catalogue, ledger: &mut Ledger) -> Result<BT
             () = suite::told_to_stop() => bail!("interrupted"),
         },
     };
-    let mut outcome = slices(cli, &suite, &place, &chosen, ledger).await;
+    let start = Instant::now();
+    let mut outcome = slices(cli, &suite, &place, &chosen, (&mut *ledger, start)).await;
     if let (Ok(ran), false) = (&outcome, cli.once) {
         let failed = failed(&chosen, ran, ledger);
         if !failed.is_empty() {
             say(&format!("{} failed: once more, one by one", failed.len()));
             suite.workers = 1;
-            let again = slices(cli, &suite, &place, &failed, ledger).await;
+            let again = slices(cli, &suite, &place, &failed, (&mut *ledger, start)).await;
             outcome = again.and(outcome);
         }
     }
@@ -234,9 +235,8 @@ async fn slices(
     suite: &Suite,
     place: &Place,
     chosen: &[&Spec],
-    ledger: &mut Ledger,
+    (ledger, start): (&mut Ledger, Instant),
 ) -> Result<BTreeSet<String>> {
-    let start = Instant::now();
     let mut ran = BTreeSet::new();
     for slice in chosen.chunks(cli.slice.max(1)) {
         let Some(limit) = time_left(cli, start, plan::patience(slice, suite.workers)) else {
