@@ -1,6 +1,7 @@
 //! What is not a resource: discovery, OpenAPI, health, version, metrics.
 
 pub(crate) mod discovery;
+mod packing;
 pub(crate) mod published;
 
 use std::collections::BTreeMap;
@@ -468,11 +469,13 @@ fn document_page(
         .get(http::header::ACCEPT_ENCODING)
         .and_then(|v| v.to_str().ok())
         .is_some_and(|v| v.contains("gzip"));
-    // What is made here is compressed on its way out like any other answer.
-    let (body, gzip) = match (document, gzip) {
-        (Document::Own(own), true) => (Body::Shared([Bytes::from_static(own.gzip)].into()), true),
-        (Document::Own(own), false) => (Body::Shared([unpacked(own)].into()), false),
-        (Document::Made(page), _) => (Body::Shared([page.text.clone()].into()), false),
+    let body = match (document, gzip) {
+        (Document::Own(own), true) => Body::Shared([Bytes::from_static(own.gzip)].into()),
+        (Document::Own(own), false) => Body::Shared([unpacked(own)].into()),
+        (Document::Made(page), true) => Body::Shared([page.gzip.clone()].into()),
+        (Document::Made(page), false) => {
+            Body::Chunks(Box::new(packing::unpacked(page.gzip.clone())))
+        }
     };
     let mut response = Response::new(body);
     let out = response.headers_mut();

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use kinds::resources::{self, Resource};
 
 use crate::outward::aggregation::discovery::RemoteVersion;
+use crate::outward::aggregation::openapi::Described;
 use crate::pages::discovery::Discovery;
 use crate::pages::published::Published;
 
@@ -82,7 +83,7 @@ impl Live {
         }
         let published = OnceLock::new();
         if let Some(known) = before.and_then(|b| b.published.get()) {
-            let _ = published.set(known.renewed(&resources));
+            let _ = published.set(known.renewed(&resources, described(&remotes)));
         }
         Live {
             resources,
@@ -133,8 +134,13 @@ impl Live {
     /// The OpenAPI documents of what definitions have brought.
     pub(crate) fn published(&self) -> &Published {
         self.published
-            .get_or_init(|| Published::new(&self.resources))
+            .get_or_init(|| Published::new(&self.resources, described(&self.remotes)))
     }
+}
+
+fn described(remotes: &[RemoteVersion]) -> Vec<Arc<Described>> {
+    let all = remotes.iter().filter_map(|remote| remote.described.clone());
+    all.collect()
 }
 
 #[cfg(test)]

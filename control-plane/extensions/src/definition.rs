@@ -1,8 +1,9 @@
 //! One served version of a custom resource, and the resources that a definition brings.
 
+mod body;
+mod columns;
 mod ranking;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -16,16 +17,17 @@ use serde_json::Value;
 
 pub use ranking::by_priority;
 
+use self::body::Body;
 use crate::coerce::{self, Source};
 use crate::names;
-use crate::paths::{self, JsonPath};
+use crate::paths;
 use crate::schema::Node;
 use crate::validate::{self, At};
 
 /// Whoever evaluates `x-kubernetes-validations`.
 pub trait Rules: std::fmt::Debug + Send + Sync {
     /// The rules of a schema, ready to be asked; `None` when it has none. Schemas are compiled once, when
-    /// their definition is taken up; what does not compile was refused when it was written.
+    /// the first object is judged; what does not compile was refused when it was written.
     fn compile(&self, schema: &Value) -> Option<Arc<dyn Checked>>;
 }
 
@@ -41,10 +43,11 @@ struct Shared {
     group: &'static str,
     kind: &'static str,
     /// Every version, the served and the others: objects may be stored in any.
-    versions: Vec<(&'static str, Node)>,
+    versions: Vec<(&'static str, Body)>,
     stored: &'static str,
     terminating: bool,
     webhook: Option<Value>,
+    rules: Option<Arc<dyn Rules>>,
 }
 
 /// One version of a custom resource.
@@ -53,25 +56,12 @@ struct Version {
     shared: Arc<Shared>,
     name: &'static str,
     position: usize,
-    schema: Value,
-    columns: Vec<Column>,
-    cells: Vec<(JsonPath, CellType)>,
     /// The fields that any version selects by; those of others are empty here.
     selectable: Vec<String>,
     selected: Vec<Vec<String>>,
     scale: Option<ScalePaths>,
     has_status: bool,
     deprecation: Option<String>,
-    rules: Option<Arc<dyn Checked>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CellType {
-    Text,
-    Integer,
-    Number,
-    Boolean,
-    Date,
 }
 
 /// Verbs in upstream's order for custom resources.
@@ -115,56 +105,66 @@ impl Definitions {
             return Vec::new();
         }
         let spec = &definition["spec"];
-        let shared = Arc::new(shared(definition));
+        let shared = Arc::new(self.shared(definition));
         let mut versions: Vec<(usize, &Value)> = versions(spec).enumerate().collect();
         versions.retain(|(_, version)| version["served"] == true);
         versions.sort_by(|(_, a), (_, b)| by_priority(text(b, "name"), text(a, "name")));
         let one = |(position, version): (usize, &Value)| {
-            let version = self.version(spec, version, position, &shared);
+            let version = read_version(spec, version, position, &shared);
             Arc::new(resource(definition, &shared, version))
         };
         versions.into_iter().map(one).collect()
     }
 
-    fn version(
-        &self,
-        spec: &Value,
-        version: &Value,
-        position: usize,
-        shared: &Arc<Shared>,
-    ) -> Version {
-        let schema = version["schema"]["openAPIV3Schema"].clone();
-        let (columns, cells) = columns(version);
-        let all = all_selectable(spec);
-        let own: Vec<&str> = selectable(version).collect();
-        let selected = all
-            .iter()
-            .map(|field| field.split('.').map(str::to_owned).collect());
-        Version {
-            name: shared.versions[position].0,
-            position,
-            rules: self.rules.as_ref().and_then(|rules| rules.compile(&schema)),
-            schema,
-            columns,
-            cells,
-            selected: selected.collect(),
-            selectable: all
-                .into_iter()
-                .map(|f| {
-                    if own.contains(&f.as_str()) {
-                        f
-                    } else {
-                        String::new()
-                    }
-                })
-                .collect(),
-            scale: scale_paths(version),
-            has_status: version["subresources"]
-                .get("status")
-                .is_some_and(|s| !s.is_null()),
-            deprecation: deprecation(spec, version, shared),
-            shared: Arc::clone(shared),
+    fn shared(&self, definition: &Value) -> Shared {
+        let spec = &definition["spec"];
+        let preserves = spec["preserveUnknownFields"] == true;
+        let read = |version: &Value| {
+            (
+                intern(text(version, "name")),
+                Body::read(version, preserves),
+            )
+        };
+        let stored = versions(spec).find(|v| v["storage"] == true);
+        Shared {
+            group: intern(text(spec, "group")),
+            kind: intern(accepted(definition, "kind")),
+            versions: versions(spec).map(read).collect(),
+            stored: intern(stored.map_or("", |v| text(v, "name"))),
+            terminating: names::is_true(definition, "Terminating"),
+            webhook: (spec["conversion"]["strategy"] == "Webhook")
+                .then(|| spec["conversion"]["webhook"].clone()),
+            rules: self.rules.clone(),
         }
+    }
+}
+
+fn read_version(spec: &Value, version: &Value, position: usize, shared: &Arc<Shared>) -> Version {
+    let all = all_selectable(spec);
+    let own: Vec<&str> = selectable(version).collect();
+    let selected = all
+        .iter()
+        .map(|field| field.split('.').map(str::to_owned).collect());
+    Version {
+        name: shared.versions[position].0,
+        position,
+        selected: selected.collect(),
+        selectable: all
+            .into_iter()
+            .map(|f| {
+                if own.contains(&f.as_str()) {
+                    f
+                } else {
+                    String::new()
+                }
+            })
+            .collect(),
+        scale: scale_paths(version),
+        has_status: version["subresources"]
+            .get("status")
+            .is_some_and(|s| !s.is_null()),
+        deprecation: deprecation(spec, version, shared),
+        shared: Arc::clone(shared),
     }
 }
 
@@ -174,26 +174,6 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 
 fn versions(spec: &Value) -> impl Iterator<Item = &Value> {
     spec["versions"].as_array().into_iter().flatten()
-}
-
-fn shared(definition: &Value) -> Shared {
-    let spec = &definition["spec"];
-    let preserves = spec["preserveUnknownFields"] == true;
-    let read = |version: &Value| {
-        let mut node = Node::read(&version["schema"]["openAPIV3Schema"]);
-        node.preserves |= preserves;
-        (intern(text(version, "name")), node)
-    };
-    let stored = versions(spec).find(|v| v["storage"] == true);
-    Shared {
-        group: intern(text(spec, "group")),
-        kind: intern(accepted(definition, "kind")),
-        versions: versions(spec).map(read).collect(),
-        stored: intern(stored.map_or("", |v| text(v, "name"))),
-        terminating: names::is_true(definition, "Terminating"),
-        webhook: (spec["conversion"]["strategy"] == "Webhook")
-            .then(|| spec["conversion"]["webhook"].clone()),
-    }
 }
 
 // Names are those that were accepted, not those that are wished for.
@@ -295,88 +275,19 @@ fn deprecation(spec: &Value, version: &Value, shared: &Shared) -> Option<String>
     Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }
 
-fn columns(version: &Value) -> (Vec<Column>, Vec<(JsonPath, CellType)>) {
-    let declared = version["additionalPrinterColumns"].as_array();
-    let mut columns = vec![Column {
-        name: Cow::Borrowed("Name"),
-        ty: Cow::Borrowed("string"),
-        format: Cow::Borrowed("name"),
-        description: Cow::Borrowed(
-            "The name of the object, which no other object of its kind has in its namespace.",
-        ),
-        priority: 0,
-    }];
-    let age = serde_json::json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
-        "description": "Time since the object was created."}]);
-    let declared = match declared.filter(|all| !all.is_empty()) {
-        Some(declared) => declared.as_slice(),
-        None => age.as_array().map_or(&[][..], Vec::as_slice),
-    };
-    let mut cells = Vec::new();
-    for column in declared {
-        // Upstream ends the list at a path that it cannot read.
-        let path = text(column, "jsonPath");
-        let Ok(read) = JsonPath::parse(path) else {
-            break;
-        };
-        let ty = match text(column, "type") {
-            "integer" => CellType::Integer,
-            "number" => CellType::Number,
-            "boolean" => CellType::Boolean,
-            "date" => CellType::Date,
-            _ => CellType::Text,
-        };
-        let description = match text(column, "description") {
-            "" => format!("Custom resource definition column (in JSONPath format): {path}"),
-            own => own.to_owned(),
-        };
-        columns.push(Column {
-            name: text(column, "name").to_owned().into(),
-            ty: text(column, "type").to_owned().into(),
-            format: text(column, "format").to_owned().into(),
-            description: description.into(),
-            priority: column["priority"]
-                .as_i64()
-                .and_then(|p| i32::try_from(p).ok())
-                .unwrap_or(0),
-        });
-        cells.push((read, ty));
-    }
-    (columns, cells)
-}
-
-// What is of another type than its column says is not shown; text shows everything.
-fn cell(found: Option<&Value>, ty: CellType, now: Timestamp) -> Value {
-    let Some(value) = found else {
-        return Value::Null;
-    };
-    match (ty, value) {
-        (CellType::Text, Value::String(text)) => text.as_str().into(),
-        (CellType::Text, Value::Null) => Value::Null,
-        (CellType::Text, other) => other.to_string().into(),
-        (CellType::Integer, Value::Number(n)) => match (n.as_i64(), n.as_f64()) {
-            (Some(whole), _) => whole.into(),
-            (None, Some(number)) => Value::from(number.trunc()),
-            _ => Value::Null,
-        },
-        (CellType::Number, Value::Number(n)) => n.as_f64().map_or(Value::Null, Value::from),
-        (CellType::Boolean, Value::Bool(b)) => (*b).into(),
-        (CellType::Date, Value::String(text)) => match text.parse::<Timestamp>() {
-            Ok(_) => kube_kit::duration::age(text, now).into(),
-            Err(_) => "<invalid>".into(),
-        },
-        _ => Value::Null,
-    }
-}
-
 impl Version {
-    fn node(&self) -> &Node {
+    fn body(&self) -> &Body {
         &self.shared.versions[self.position].1
+    }
+
+    fn node(&self) -> &Node {
+        self.body().node()
     }
 
     fn node_of(&self, version: &str) -> Option<&Node> {
         let mut all = self.shared.versions.iter();
-        all.find(|(name, _)| *name == version).map(|(_, node)| node)
+        let found = all.find(|(name, _)| *name == version);
+        found.map(|(_, body)| body.node())
     }
 
     // Without a webhook only the name of the version differs; the schema of the target does the rest.
@@ -453,7 +364,7 @@ impl Version {
         if had.is_empty() {
             validate::duplicates(node, new, &root, &mut found);
         }
-        if let Some(rules) = &self.rules {
+        if let Some(rules) = self.body().rules(self.shared.rules.as_ref()) {
             match found.iter().any(|e| blocks_rules(e.reason)) {
                 true => found.push(unchecked()),
                 false => found.extend(rules.check(new, old)),
@@ -484,7 +395,7 @@ fn unchecked() -> FieldError {
 
 impl Definition for Version {
     fn shape(&self) -> Shape<'_> {
-        Shape::of_custom_resource(&self.schema, self.node().preserves)
+        Shape::of_custom_resource(self.body().merging(), self.node().preserves)
     }
 
     fn normalize(&self, object: Value) -> Result<Normalized, TypeError> {
@@ -510,16 +421,11 @@ impl Definition for Version {
     }
 
     fn columns(&self) -> &[Column] {
-        &self.columns
+        &self.body().columns().all
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        let name = object["metadata"]["name"].clone();
-        let cells = self.cells.iter().map(|(path, ty)| {
-            let found = path.find(object).into_iter().next();
-            cell(found, *ty, now)
-        });
-        std::iter::once(name).chain(cells).collect()
+        self.body().columns().cells(object, now)
     }
 
     fn selectable(&self) -> &[String] {
@@ -580,8 +486,12 @@ impl Definition for Version {
         self.shared.terminating
     }
 
-    fn schema(&self) -> &Value {
-        &self.schema
+    fn schema(&self) -> Value {
+        self.body().schema()
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        self.body().digest()
     }
 }
 

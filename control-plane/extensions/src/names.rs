@@ -3,7 +3,7 @@
 //! Upstream has a controller for each condition (naming, establishing, approval, finalizer); what they
 //! decide is a function of the definitions of one group.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
@@ -12,29 +12,73 @@ pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// The names that the other definitions of a group have.
+/// The names that definitions of a group have, and how many have each.
 #[derive(Debug, Default)]
 pub struct Taken {
-    resources: HashSet<String>,
-    kinds: HashSet<String>,
+    resources: HashMap<String, usize>,
+    kinds: HashMap<String, usize>,
+}
+
+/// The names that one definition has.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Names {
+    resources: Vec<String>,
+    kinds: Vec<String>,
+}
+
+impl Names {
+    /// Those that a definition was given.
+    pub fn of(definition: &Value) -> Names {
+        let names = &definition["status"]["acceptedNames"];
+        let mut resources = texts(names, &["plural", "singular"]);
+        resources.extend(list(names, "shortNames"));
+        let mut kinds = texts(names, &["kind", "listKind"]);
+        for names in [&mut resources, &mut kinds] {
+            names.retain(|name| !name.is_empty());
+        }
+        Names { resources, kinds }
+    }
 }
 
 impl Taken {
-    /// From the other definitions of the group.
-    pub fn by<'d>(others: impl IntoIterator<Item = &'d Value>) -> Taken {
+    /// By these definitions.
+    pub fn by<'d>(definitions: impl IntoIterator<Item = &'d Value>) -> Taken {
         let mut taken = Taken::default();
-        for other in others {
-            let names = &other["status"]["acceptedNames"];
-            taken
-                .resources
-                .extend(texts(names, &["plural", "singular"]));
-            taken.resources.extend(list(names, "shortNames"));
-            taken.kinds.extend(texts(names, &["kind", "listKind"]));
-        }
-        for names in [&mut taken.resources, &mut taken.kinds] {
-            names.remove("");
+        for definition in definitions {
+            taken.take(&Names::of(definition));
         }
         taken
+    }
+
+    /// Somebody has these names now.
+    pub fn take(&mut self, names: &Names) {
+        for (pool, names) in self.pools(names) {
+            for name in names {
+                *pool.entry(name.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Somebody does not have these names any more.
+    pub fn free(&mut self, names: &Names) {
+        for (pool, names) in self.pools(names) {
+            for name in names {
+                let left = pool.get_mut(name).map_or(0, |count| {
+                    *count -= 1;
+                    *count
+                });
+                if left == 0 {
+                    pool.remove(name);
+                }
+            }
+        }
+    }
+
+    fn pools<'n>(&mut self, names: &'n Names) -> [(&mut HashMap<String, usize>, &'n [String]); 2] {
+        [
+            (&mut self.resources, &names.resources),
+            (&mut self.kinds, &names.kinds),
+        ]
     }
 }
 
@@ -163,7 +207,8 @@ fn accepted(definition: &Value, taken: &Taken) -> (Value, Option<(&'static str, 
     );
     let mut next: Map<String, Value> = had.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
-    let free = |name: &str, own: bool, pool: &HashSet<String>| own || !pool.contains(name);
+    let free =
+        |name: &str, own: bool, pool: &HashMap<String, usize>| own || !pool.contains_key(name);
     let parts = [
         ("plural", "PluralConflict", &taken.resources),
         ("singular", "SingularConflict", &taken.resources),
@@ -348,6 +393,21 @@ mod tests {
         );
         let later = settled(&second, &Taken::default(), "t2");
         assert!(is_true(&later, "Established"), "once the name is free");
+    }
+
+    #[test]
+    fn a_name_is_free_when_the_last_who_had_it_is_gone() {
+        let one = settled(&definition("a", "A", &["x"]), &Taken::default(), "t");
+        let names = Names::of(&one);
+        let mut taken = Taken::by([&one, &one]);
+        let conflicts = |taken: &Taken| {
+            let other = settled(&definition("b", "B", &["x"]), taken, "t");
+            !is_true(&other, "NamesAccepted")
+        };
+        taken.free(&names);
+        assert!(conflicts(&taken), "one is left");
+        taken.free(&names);
+        assert!(!conflicts(&taken));
     }
 
     #[test]

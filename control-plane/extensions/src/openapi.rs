@@ -72,13 +72,13 @@ fn text(description: &str) -> Value {
 
 fn published(resource: &Resource, dialect: Dialect) -> Value {
     let empty = json!({"type": "object"});
-    let schema = resource.ty.defined().map_or(&empty, |d| d.schema());
+    let schema = resource.ty.defined().map(|d| d.schema());
+    let schema = schema.filter(Value::is_object).unwrap_or(empty.clone());
     let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
-    let mut schema = match (dialect, schema.as_object()) {
-        (Dialect::V2, Some(_)) if keeps => empty.clone(),
-        (Dialect::V2, Some(_)) => without_what_v2_lacks(schema),
-        (_, Some(_)) => schema.clone(),
-        (_, None) => empty.clone(),
+    let mut schema = match dialect {
+        Dialect::V2 if keeps => empty,
+        Dialect::V2 => without_what_v2_lacks(&schema),
+        Dialect::V3 => schema,
     };
     embedded(&mut schema, dialect);
     // What keeps unknown fields at its root is published as an object and no more.

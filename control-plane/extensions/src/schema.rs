@@ -3,6 +3,8 @@
 //! The tree is read from the JSON of `openAPIV3Schema` without judging it: `structural` does that when a
 //! definition is written. What an older server let pass is read as far as it can be.
 
+use std::sync::OnceLock;
+
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -110,8 +112,8 @@ pub struct Node {
 pub struct Limits {
     /// `format`.
     pub format: String,
-    /// `pattern` and its text.
-    pub pattern: Option<(String, Regex)>,
+    /// `pattern`.
+    pub pattern: Option<Pattern>,
     /// `enum`.
     pub allowed: Vec<Value>,
     /// `minimum`, and whether it is excluded itself.
@@ -136,6 +138,31 @@ pub struct Limits {
     pub one_of: Vec<Node>,
     /// `not`.
     pub not: Option<Box<Node>>,
+}
+
+/// A pattern that is compiled when the first text is held against it: compiled ones are large.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    /// As it was written.
+    pub text: String,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// A pattern of Go's syntax. One that cannot be read was refused when it was written, and refuses nothing.
+    pub fn new(text: &str) -> Pattern {
+        Pattern {
+            text: text.to_owned(),
+            compiled: OnceLock::new(),
+        }
+    }
+
+    /// Whether a text has what is asked for.
+    pub fn fits(&self, text: &str) -> bool {
+        let compiled = || pattern::compile(&self.text).ok();
+        let pattern = self.compiled.get_or_init(compiled).as_ref();
+        pattern.is_none_or(|pattern| pattern.is_match(text))
+    }
 }
 
 /// No schema is deeper than this; what is below is anything. Bodies that are deeper are refused before.
@@ -267,7 +294,7 @@ impl Reader<'_> {
             pattern: self
                 .text("pattern")
                 .filter(|p| !p.is_empty())
-                .and_then(|text| Some((text.to_owned(), pattern::compile(text).ok()?))),
+                .map(Pattern::new),
             allowed: self
                 .map
                 .get("enum")

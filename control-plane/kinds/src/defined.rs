@@ -87,8 +87,11 @@ pub trait Definition: std::fmt::Debug + Send + Sync {
     /// Whether nothing new may be created because the definition is going.
     fn is_terminating(&self) -> bool;
 
-    /// The schema as it is published, for OpenAPI.
-    fn schema(&self) -> &Value;
+    /// The schema as it was written, for OpenAPI; made anew for whoever asks.
+    fn schema(&self) -> Value;
+
+    /// What is the same as long as the schema is.
+    fn digest(&self) -> [u8; 32];
 }
 
 impl From<TypeRef> for ObjectType {

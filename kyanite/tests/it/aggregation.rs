@@ -11,6 +11,13 @@ fn respond(path: &str, _: &Value) -> Value {
         "/apis/behind.example.com/v1" => json!({"kind": "APIResourceList", "apiVersion": "v1",
             "groupVersion": "behind.example.com/v1", "resources": [{"name": "gadgets", "singularName": "gadget",
                 "namespaced": true, "kind": "Gadget", "verbs": ["get", "list"]}]}),
+        "/openapi/v2" => json!({"swagger": "2.0", "paths": {
+            "/apis/behind.example.com/v1/namespaces/{namespace}/gadgets": {"get": {"operationId": "listGadgets",
+                "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/com.example.behind.v1.Gadget"}}}}},
+            "/apis/other.example.com/v1/things": {"get": {"operationId": "listThings"}}},
+            "definitions": {"com.example.behind.v1.Gadget": {"type": "object", "description": "A gadget is behind.",
+                "x-kubernetes-group-version-kind": [{"group": "behind.example.com", "version": "v1", "kind": "Gadget"}],
+                "properties": {"part": {"type": "string", "description": "Which part it is."}}}}}),
         "/apis/behind.example.com/v1/namespaces/default/gadgets" => json!({"kind": "GadgetList",
             "apiVersion": "behind.example.com/v1", "metadata": {}, "items": [gadget]}),
         _ => gadget,
@@ -64,6 +71,20 @@ fn another_servers_resources_are_reached_through_this_one() {
             .contains("gadgets")
     });
     kubectl.run("get gadgets").ok().prints("one");
+    let document = kubectl.run("get --raw /openapi/v2").ok().stdout;
+    assert!(
+        document.contains("A gadget is behind."),
+        "its types are in the document of everything"
+    );
+    assert!(
+        !document.contains("listThings"),
+        "and nothing that it does not serve here"
+    );
+    // This printer reads the same document as protobuf.
+    kubectl
+        .run("explain gadget.part --output=plaintext-openapiv2")
+        .ok()
+        .prints("Which part it is.");
     kubectl
         .run("get gadget one --as=jane --as-group=system:masters")
         .ok()

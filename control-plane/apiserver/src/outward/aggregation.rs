@@ -10,6 +10,7 @@
 
 pub(crate) mod availability;
 pub(crate) mod discovery;
+pub(crate) mod openapi;
 mod watcher;
 
 use std::collections::BTreeMap;
@@ -64,6 +65,9 @@ pub(crate) struct State {
     pub(crate) resources: Option<Value>,
     /// Whether that is as it is now.
     pub(crate) fresh: bool,
+    /// What its OpenAPI document says of this version, and when that was asked for.
+    pub(crate) described: Option<Arc<openapi::Described>>,
+    pub(crate) described_at: Option<std::time::Instant>,
 }
 
 impl Aggregator {

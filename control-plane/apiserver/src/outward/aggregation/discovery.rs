@@ -1,6 +1,10 @@
 //! What servers behind this one serve, in the forms of discovery. Pure.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+
+use super::openapi::Described;
 
 /// One version of a group of another server.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +17,8 @@ pub(crate) struct RemoteVersion {
     pub(crate) resources: Option<Value>,
     /// Whether that is as it is now.
     pub(crate) fresh: bool,
+    /// What its OpenAPI document says.
+    pub(crate) described: Option<Arc<Described>>,
 }
 
 /// Versions by group: groups and versions of high priority first.
@@ -112,6 +118,7 @@ mod tests {
             priority,
             fresh: Option::is_some(&resources),
             resources,
+            described: None,
         };
         let all = [
             version("low.example.com", "v1", (10, 1), None),

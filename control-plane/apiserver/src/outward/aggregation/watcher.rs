@@ -1,7 +1,7 @@
 //! The task that looks after servers behind this one: are they there, and what do they serve.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use http::{HeaderMap, HeaderValue, Method};
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::availability::{self, Verdict};
 use super::discovery::RemoteVersion;
+use super::openapi::Described;
 use super::{GROUP, Remote, State};
 use crate::api::Api;
 use crate::outward::proxy::aggregated;
@@ -23,6 +24,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// How long a server may take, and how much it may say.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LARGEST: usize = 4 << 20;
+/// How much its OpenAPI document may have, and how often that is asked for (upstream: every minute).
+const LARGEST_DOCUMENT: usize = 32 << 20;
+const DOCUMENT_ROUND: Duration = Duration::from_secs(60);
 
 /// Looks after them.
 #[derive(Debug)]
@@ -86,6 +90,7 @@ impl Watcher {
                 priority: remote.priority(),
                 resources: state.resources.clone(),
                 fresh: state.fresh,
+                described: state.described.clone(),
             }
         };
         let told: Vec<RemoteVersion> = remotes.iter().map(version).collect();
@@ -107,10 +112,16 @@ async fn look(api: &Api, remote: &Arc<Remote>) -> bool {
         },
     };
     let available = verdict.status == "True";
+    let (described, described_at) = match available {
+        true => describe(api, remote, &before).await,
+        false => (before.described.clone(), before.described_at),
+    };
     remote.state.store(Arc::new(State {
         available,
         fresh: resources.is_some(),
         resources: resources.or_else(|| before.resources.clone()),
+        described,
+        described_at,
     }));
     if let Err(error) = tell(api, remote, &verdict).await {
         tracing::debug!(api_service = remote.name, error = error.message, "not told");
@@ -134,10 +145,40 @@ fn judge(api: &Api, remote: &Remote) -> Option<Verdict> {
     availability::judge((namespace, name, port), service.as_ref(), &slices)
 }
 
+// What it says of its types. A server that says nothing about them is there all the same.
+async fn describe(
+    api: &Api,
+    remote: &Remote,
+    before: &State,
+) -> (Option<Arc<Described>>, Option<Instant>) {
+    let asked = before.described_at;
+    if asked.is_some_and(|at| at.elapsed() < DOCUMENT_ROUND) {
+        return (before.described.clone(), asked);
+    }
+    let answer = get(api, remote, "/openapi/v2", LARGEST_DOCUMENT).await;
+    let described = match answer {
+        Ok(document) => Described::new(&document, &remote.group, &remote.version),
+        Err(verdict) => {
+            tracing::debug!(
+                api_service = remote.name,
+                why = verdict.message,
+                "no OpenAPI document"
+            );
+            None
+        }
+    };
+    let known = before.described.clone();
+    (described.map(Arc::new).or(known), Some(Instant::now()))
+}
+
 async fn ask(api: &Api, remote: &Remote) -> Result<Value, Verdict> {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
+    get(api, remote, &path, LARGEST).await
+}
+
+async fn get(api: &Api, remote: &Remote, path: &str, largest: usize) -> Result<Value, Verdict> {
     let place = api.remote_place(remote).await;
-    let place = place.map_err(|why| Verdict::silent(&path, &why))?;
+    let place = place.map_err(|why| Verdict::silent(path, &why))?;
     let url = format!("https://{}{path}", place.authority());
     let mut headers = HeaderMap::new();
     headers.insert(
@@ -149,7 +190,7 @@ async fn ask(api: &Api, remote: &Remote) -> Result<Value, Verdict> {
         http::header::ACCEPT,
         HeaderValue::from_static("application/json"),
     );
-    let asked = aggregated::fetch(api, &place, (&Method::GET, &path), headers);
+    let asked = aggregated::fetch(api, &place, (&Method::GET, path), headers);
     let silent = |why: String| Verdict::silent(&url, &format!("Get {url:?}: {why}"));
     let answer = async {
         let response = asked.await.map_err(&silent)?;
@@ -158,7 +199,7 @@ async fn ask(api: &Api, remote: &Remote) -> Result<Value, Verdict> {
             let why = format!("bad status from {url}: {}", code.as_u16());
             return Err(Verdict::silent(&url, &why));
         }
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
+        let body = Limited::new(response.into_body(), largest).collect().await;
         let body = body.map_err(|error| silent(error.to_string()))?.to_bytes();
         // A server that says something else is there all the same.
         Ok(serde_json::from_slice(&body).unwrap_or_default())

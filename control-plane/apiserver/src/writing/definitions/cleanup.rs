@@ -3,7 +3,7 @@
 use extensions::names::{self, FINALIZER};
 use serde_json::Value;
 
-use super::{Follower, Seen, write_status};
+use super::{Follower, write_status};
 use crate::status::Result;
 
 const CONDITION: &str = "Terminating";
@@ -44,14 +44,14 @@ fn next(definition: &Value, served: bool) -> Next {
 
 impl Follower {
     /// Whether nothing is left to do until the definition changes again.
-    pub(super) async fn dismiss(&self, seen: &Seen) -> Result<bool> {
-        let mut definition = seen.value.clone();
+    pub(super) async fn dismiss(&self, name: &str, value: &Value) -> Result<bool> {
+        let mut definition = value.clone();
         let now = self.api.clock.seconds();
         let mut say = |status: &str, reason: &str, message: &str| {
             names::set(&mut definition, &now, CONDITION, status, reason, message);
         };
-        let resource = seen.served.first();
-        let (released, done) = match (next(&seen.value, resource.is_some()), resource) {
+        let resource = self.seen.get(name).and_then(|seen| seen.served.first());
+        let (released, done) = match (next(value, resource.is_some()), resource) {
             (Next::Nothing, _) => return Ok(true),
             (Next::Announce, _) => {
                 let message = "CustomResource deletion is in progress";
