@@ -224,6 +224,7 @@ impl Checker<'_> {
         }
         let given: Vec<Type> = args.iter().map(|arg| arg.ty.clone()).collect();
         let mut result: Option<Type> = None;
+        let mut fitting = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
             let mut types: Vec<&Type> = vec![&overload.result];
             types.extend(&overload.parameters);
@@ -232,6 +233,7 @@ impl Checker<'_> {
             if !self.bound.all_assignable(&given, &types) {
                 continue;
             }
+            fitting.push(overload.id);
             let returned = self.bound.resolved(&returned, false);
             result = Some(match result {
                 None => returned,
@@ -244,7 +246,7 @@ impl Checker<'_> {
             return node(at, Type::Error, NodeKind::Const(Const::Null));
         };
         self.validate_literals(function, &args);
-        node(at, result, resolved_call(function, args))
+        node(at, result, resolved_call(function, args, fitting))
     }
 
     fn no_overload(&mut self, at: u32, name: &str, member: bool, given: &[Type]) {
@@ -301,7 +303,11 @@ fn constant(value: &Const) -> Type {
 }
 
 // Calls that need not evaluate all their arguments are kinds of nodes of their own.
-fn resolved_call(function: &'static Function, mut args: Vec<Node>) -> NodeKind {
+fn resolved_call(
+    function: &'static Function,
+    mut args: Vec<Node>,
+    overloads: Vec<&'static str>,
+) -> NodeKind {
     match function.name {
         "_?_:_" => match <[Node; 3]>::try_from(args) {
             Ok(parts) => return NodeKind::Conditional(Box::new(parts)),
@@ -321,6 +327,7 @@ fn resolved_call(function: &'static Function, mut args: Vec<Node>) -> NodeKind {
     NodeKind::Call(Box::new(Call {
         function,
         args,
+        overloads: overloads.into(),
         pattern,
     }))
 }

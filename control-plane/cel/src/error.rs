@@ -26,6 +26,15 @@ impl Error {
         Error::new("no such overload")
     }
 
+    /// Functions that are called by name are named where they do not fit.
+    pub(crate) fn of(self, function: &str) -> Error {
+        let named = function.starts_with(|c: char| c.is_ascii_alphabetic());
+        match named && self.message == "no such overload" {
+            true => Error::new(format!("no such overload: {function}")),
+            false => self,
+        }
+    }
+
     pub(crate) fn no_key(key: &str) -> Error {
         Error::new(format!("no such key: {key}"))
     }

@@ -23,6 +23,8 @@ pub(crate) struct Function {
 /// One way to call a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
+    /// What cost models call it.
+    pub(crate) id: &'static str,
     /// Whether it is called on a receiver, the first parameter.
     pub(crate) member: bool,
     pub(crate) parameters: Vec<Type>,
@@ -47,19 +49,19 @@ fn read(table: &'static str) -> HashMap<&'static str, Function> {
                 .next()
                 .expect("a row of the table has three columns")
         };
-        let (name, _overload, signature) = (next(), next(), next());
+        let (name, id, signature) = (next(), next(), next());
         let function = functions.entry(name).or_insert_with(|| Function {
             name,
             overloads: Vec::new(),
             run: library::find(name),
             cost: crate::cost::Class::of(name),
         });
-        function.overloads.push(overload(signature));
+        function.overloads.push(overload(id, signature));
     }
     functions
 }
 
-fn overload(signature: &str) -> Overload {
+fn overload(id: &'static str, signature: &str) -> Overload {
     let (given, result) = signature
         .split_once("->")
         .expect("a signature has a result");
@@ -75,6 +77,7 @@ fn overload(signature: &str) -> Overload {
     let mut parameters: Vec<Type> = receiver.into_iter().map(ty).collect();
     parameters.extend(split(rest).into_iter().map(ty));
     Overload {
+        id,
         member: receiver.is_some(),
         parameters,
         result: ty(result),

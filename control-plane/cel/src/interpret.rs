@@ -154,7 +154,7 @@ impl<'a> Run<'a, '_> {
         if let Some(pattern) = &call.pattern {
             return library::with_pattern(call.function.name, pattern, args);
         }
-        let value = (call.function.run)(args)?;
+        let value = (call.function.run)(args).map_err(|error| error.of(call.function.name))?;
         match cost::of_result(call.function.cost, &value) {
             0 => {}
             more => self.meter.charge(more)?,

@@ -16,6 +16,7 @@ mod check;
 mod cost;
 mod env;
 mod error;
+mod estimate;
 mod functions;
 mod interpret;
 mod issues;

@@ -45,6 +45,8 @@ pub(crate) enum NodeKind {
 pub(crate) struct Call {
     pub(crate) function: &'static Function,
     pub(crate) args: Vec<Node>,
+    /// The overloads that fit, as cost models call them: several where a type is only known later.
+    pub(crate) overloads: Box<[&'static str]>,
     /// The pattern, if it stands in the text.
     pub(crate) pattern: Option<Regex>,
 }

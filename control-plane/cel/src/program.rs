@@ -1,14 +1,17 @@
 //! A compiled expression.
 
+use std::sync::Arc;
+
 use crate::env::{Bindings, Env};
 use crate::error::Result;
 use crate::interpret::Run;
 use crate::issues::Issues;
 use crate::meter::{Budget, Meter};
 use crate::node::{Node, NodeKind};
+use crate::shape::Shape;
 use crate::types::Type;
 use crate::value::Value;
-use crate::{check, parser};
+use crate::{check, estimate, parser};
 
 /// An expression that can be evaluated.
 #[derive(Debug, Clone)]
@@ -36,6 +39,11 @@ impl Program {
     /// The type of what it yields.
     pub fn result(&self) -> &Type {
         &self.root.ty
+    }
+
+    /// The most that evaluating it may cost, where `root` is declared of what the expression is about.
+    pub fn estimate(&self, root: &Arc<Shape>) -> u64 {
+        estimate::most(&self.root, root)
     }
 
     /// Evaluates, at the expense of a budget.

@@ -10,6 +10,8 @@ pub struct Shape {
     pub kind: Kind,
     /// How many elements, characters or entries there can be at most.
     pub max_elements: u64,
+    /// How many characters of JSON it takes at least.
+    pub min_size: u64,
 }
 
 /// The kinds of declared types.
@@ -77,29 +79,52 @@ const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 impl Shape {
     /// A type without parts, of any size that fits a request.
     pub fn plain(kind: Kind) -> Arc<Shape> {
-        let max_elements = match kind {
-            Kind::String | Kind::Bytes | Kind::Dyn | Kind::IntOrString => MAX_REQUEST - 2,
-            Kind::Duration | Kind::Timestamp => 32,
-            _ => 1,
+        let (max_elements, min_size) = match kind {
+            Kind::String | Kind::Bytes => (MAX_REQUEST - 2, 2),
+            Kind::Dyn | Kind::IntOrString => (MAX_REQUEST - 2, 1),
+            Kind::Duration => (32, 3),
+            Kind::Timestamp => (32, 21),
+            Kind::Bool => (0, 4),
+            _ => (0, 1),
         };
-        Arc::new(Shape { kind, max_elements })
+        Shape::sized(kind, max_elements, min_size)
+    }
+
+    /// A type without parts, of a size that is known.
+    pub fn sized(kind: Kind, max_elements: u64, min_size: u64) -> Arc<Shape> {
+        Arc::new(Shape {
+            kind,
+            max_elements,
+            min_size,
+        })
     }
 
     /// A list by position.
     pub fn list(items: Arc<Shape>) -> Arc<Shape> {
-        let how = ListKind::Atomic;
-        Arc::new(Shape {
-            kind: Kind::List { items, how },
-            max_elements: MAX_REQUEST - 2,
-        })
+        Shape::listed(items, ListKind::Atomic, None)
+    }
+
+    /// A list of so many items at most; without a bound, of what fits a request.
+    pub fn listed(items: Arc<Shape>, how: ListKind, most: Option<u64>) -> Arc<Shape> {
+        let fitting = (MAX_REQUEST - 2) / (items.min_size + 1);
+        Shape::sized(Kind::List { items, how }, most.unwrap_or(fitting), 2)
     }
 
     /// A map from texts.
     pub fn map(values: Arc<Shape>) -> Arc<Shape> {
-        Arc::new(Shape {
-            kind: Kind::Map(values),
-            max_elements: MAX_REQUEST - 2,
-        })
+        Shape::mapped(values, None)
+    }
+
+    /// A map of so many entries at most; without a bound, of what fits a request.
+    pub fn mapped(values: Arc<Shape>, most: Option<u64>) -> Arc<Shape> {
+        // Quotes, a colon, a comma, and a key of at least a character.
+        let fitting = (MAX_REQUEST - 2) / (values.min_size + 6);
+        Shape::sized(Kind::Map(values), most.unwrap_or(fitting), 2)
+    }
+
+    /// How often values of this shape may stand in one object, where nothing bounds their number.
+    pub fn cardinality(&self) -> u64 {
+        MAX_REQUEST / (self.min_size + 1)
     }
 
     /// An object; names of fields are as in JSON, whatever they are: only what a schema declares is escaped, and
@@ -112,13 +137,11 @@ impl Shape {
             };
             (Arc::from(*json), field)
         });
-        Arc::new(Shape {
-            kind: Kind::Object {
-                name: name.into(),
-                fields: fields.collect(),
-            },
-            max_elements: 1,
-        })
+        let kind = Kind::Object {
+            name: name.into(),
+            fields: fields.collect(),
+        };
+        Shape::sized(kind, 0, 2)
     }
 
     /// The shape of what has a type, as far as shapes can say it; the rest is anything.

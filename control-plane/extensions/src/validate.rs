@@ -198,29 +198,29 @@ impl Found {
         }
     }
 
+    // Of its length and its pattern only the first that is wrong is told.
     fn text(&mut self, node: &Node, text: &str, at: &At<'_>) {
         let limits = &node.limits;
         let length = text.chars().count() as u64;
         if let Some(max) = limits.length.1.filter(|max| length > *max) {
-            let message = format!("Too long: may not be more than {max} bytes");
+            let bytes = if max == 1 { "byte" } else { "bytes" };
+            let message = format!("Too long: may not be more than {max} {bytes}");
             self.push(Reason::TooLong, at, message);
-        }
-        if let Some(min) = limits.length.0.filter(|min| length < *min) {
+        } else if let Some(min) = limits.length.0.filter(|min| length < *min) {
             self.refuse(
                 Reason::Invalid,
                 at,
                 &text.into(),
                 &format!("should be at least {min} chars long"),
             );
-        }
-        if let Some((source, pattern)) = &limits.pattern
-            && !pattern.is_match(text)
+        } else if let Some(pattern) = &limits.pattern
+            && !pattern.fits(text)
         {
             self.refuse(
                 Reason::Invalid,
                 at,
                 &text.into(),
-                &format!("should match '{source}'"),
+                &format!("should match '{}'", pattern.text),
             );
         }
         let textual = node.ty.is_none_or(|ty| ty == Type::String);
@@ -232,13 +232,10 @@ impl Found {
 
     fn number(&mut self, node: &Node, value: &Value, number: f64, at: &At<'_>) {
         let limits = &node.limits;
-        if let Some(of) = limits.multiple_of
-            && of > 0.0
-            && (number / of).fract() != 0.0
-        {
-            let why = format!("should be a multiple of {}", go_number(of));
-            self.refuse(Reason::Invalid, at, value, &why);
+        if node.ty == Some(Type::Integer) && number.fract() != 0.0 {
+            self.fraction(&limits.format, at);
         }
+        self.multiple(limits.multiple_of, value, number, at);
         if let Some((max, excluded)) = limits.maximum
             && (number > max || (excluded && number == max))
         {
@@ -263,6 +260,35 @@ impl Found {
             let why = format!("must be of type {}: {:?}", limits.format, value.to_string());
             self.refuse(Reason::TypeInvalid, at, value, &why);
         }
+    }
+
+    // A whole number is held against the whole part of a factor, as upstream does it, whatever that makes of the factor.
+    fn multiple(&mut self, of: Option<f64>, value: &Value, number: f64, at: &At<'_>) {
+        let Some(of) = of else { return };
+        let of = if value.is_f64() { of } else { of.trunc() };
+        if of <= 0.0 {
+            let factor = go_number(of);
+            let why = format!("factor MultipleOf declared for {at} must be positive: {factor}");
+            self.push(
+                Reason::Invalid,
+                at,
+                format!("Invalid value: {factor}: {why}"),
+            );
+        } else if (number / of).fract() != 0.0 {
+            let why = format!("should be a multiple of {}", go_number(of));
+            self.refuse(Reason::Invalid, at, value, &why);
+        }
+    }
+
+    // Upstream tells of it once more, and of no place.
+    fn fraction(&mut self, format: &str, at: &At<'_>) {
+        let of = match format {
+            "" => "(default format)".to_owned(),
+            format => format!("with format {format}"),
+        };
+        self.plain(format!(
+            "Checked value must be of type integer {of} in {at}"
+        ));
     }
 
     fn list(&mut self, node: &Node, items: &[Value], old: Option<&Value>, at: &At<'_>) {

@@ -223,7 +223,8 @@ impl Errors {
 
     /// `Too long: may not be more than N bytes`.
     pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
-        let message = format!("Too long: may not be more than {max} bytes");
+        let bytes = if max == 1 { "byte" } else { "bytes" };
+        let message = format!("Too long: may not be more than {max} {bytes}");
         self.push(Reason::TooLong, path, message);
     }
 

@@ -248,3 +248,26 @@ fn the_protobuf_form_of_openapi_has_custom_resources_too() {
         .ok()
         .prints("nodeName");
 }
+
+#[test]
+fn rules_that_may_cost_too_much_are_refused_with_their_definition() {
+    let Some(kubectl) = Kubectl::without_workloads() else {
+        return;
+    };
+    let lamps = |bounds: &str| {
+        let rule = format!(
+            "lamps:\n                {bounds}x-kubernetes-validations: [{{rule: 'self.all(x, self.all(y, x.name == y.name))'}}]"
+        );
+        DEFINITION.replace("lamps:", &rule)
+    };
+    kubectl
+        .with_input("create -f -", &lamps(""))
+        .exits_with(1)
+        .complains("estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule")
+        .complains("estimated rule cost total for entire OpenAPIv3 schema exceeds budget");
+    let bounded = lamps("maxItems: 10\n                ").replace(
+        "{name: {type: string}, watts",
+        "{name: {type: string, maxLength: 20}, watts",
+    );
+    kubectl.with_input("create -f -", &bounded).ok();
+}

@@ -224,8 +224,7 @@ fn warnings(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<String
 fn check_create(resource: &Resource, object: &Value) -> Result<()> {
     let mut errors = kinds::validation::create(resource, object);
     if resource.is(definitions::GROUP, "CustomResourceDefinition") {
-        extensions::structural::check(object, None, &mut errors);
-        definitions::rules::check(object, None, &mut errors);
+        check_schemas(object, None, &mut errors);
     }
     admission::check_expressions(resource, object, None, &mut errors);
     as_invalid(resource, object, errors)
@@ -235,11 +234,19 @@ fn check_create(resource: &Resource, object: &Value) -> Result<()> {
 fn check_update(resource: &Resource, new: &Value, old: &Value, subresource: &str) -> Result<()> {
     let mut errors = kinds::validation::update(resource, new, old, subresource);
     if resource.is(definitions::GROUP, "CustomResourceDefinition") && subresource.is_empty() {
-        extensions::structural::check(new, Some(old), &mut errors);
-        definitions::rules::check(new, Some(old), &mut errors);
+        check_schemas(new, Some(old), &mut errors);
     }
     admission::check_expressions(resource, new, Some(old), &mut errors);
     as_invalid(resource, new, errors)
+}
+
+// Rules are only looked at where the schemas that they see are in order.
+fn check_schemas(definition: &Value, old: Option<&Value>, errors: &mut kinds::field::Errors) {
+    let before = errors.0.len();
+    extensions::structural::check(definition, old, errors);
+    if errors.0.len() == before {
+        definitions::rules::check(definition, old, errors);
+    }
 }
 
 fn as_invalid(resource: &Resource, object: &Value, errors: kinds::field::Errors) -> Result<()> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Place, Problems, below};
 use crate::coerce::{self, Source};
-use crate::schema::Node;
+use crate::schema::{Additional, Node};
 use crate::validate::{self, At};
 
 pub(super) fn check(place: &Place<'_>, problems: &mut Problems) {
@@ -20,7 +20,7 @@ pub(super) fn check(place: &Place<'_>, problems: &mut Problems) {
         }
     }
     for (schema, path) in below(place.schema, root) {
-        if !path.ends_with("[metadata]") {
+        if !path.ends_with("[metadata]") && !path.ends_with(".additionalProperties") {
             node(schema, &path, problems);
         }
     }
@@ -31,8 +31,11 @@ fn node(schema: &Value, path: &str, problems: &mut Problems) {
     if !default.is_null() {
         value(schema, default, &format!("{path}.default"), problems);
     }
+    // Upstream does not look below keys that are not known.
     for (schema, path) in below(schema, path) {
-        node(schema, &path, problems);
+        if !path.ends_with(".additionalProperties") {
+            node(schema, &path, problems);
+        }
     }
 }
 
@@ -45,14 +48,28 @@ fn value(schema: &Value, default: &Value, at: &str, problems: &mut Problems) {
     };
     let object = serde_json::json!({ "default": default });
     let pruned = coerce::normalize(&holder, object.clone(), Source::Storage);
-    if pruned.is_ok_and(|pruned| pruned.value != object) {
+    if pruned.is_ok_and(|pruned| !pruned.unknown.is_empty()) {
         problems.invalid(at, default, "must not have unknown fields");
     }
-    let mut filled = default.clone();
-    coerce::default(&node, &mut filled);
-    for mut error in validate::check(&node, &filled, None, &At::ROOT.key("default")) {
+    let node = without_mixed(node);
+    for mut error in validate::check(&node, default, None, &At::ROOT.key("default")) {
         error.field = error.field.replacen("default", at, 1);
-        error.message = error.message.replacen(": default", &format!(": {at}"), 1);
+        // Upstream's text does not say where the default itself stands.
+        error.message = error.message.replacen(": default", ": ", 1);
         problems.0.push(error);
     }
+}
+
+// A default that may be a number or a text is held to neither.
+fn without_mixed(mut node: Node) -> Node {
+    node.int_or_string = false;
+    let below = std::mem::take(&mut node.properties).into_iter();
+    node.properties = below
+        .map(|(name, below)| (name, without_mixed(below)))
+        .collect();
+    node.items = node.items.map(|below| Box::new(without_mixed(*below)));
+    if let Additional::Schema(below) = node.additional {
+        node.additional = Additional::Schema(Box::new(without_mixed(*below)));
+    }
+    node
 }

@@ -211,6 +211,8 @@ fn values(
         }
         match skeleton["properties"].get(name) {
             Some(skeleton) => values(below, skeleton, &at, &outside, false, problems),
+            // A number or a text has no fields that could be missing.
+            None if is(skeleton, "x-kubernetes-int-or-string") => {}
             None => problems.required(&outside, &format!("because it is defined in {at}")),
         }
     }

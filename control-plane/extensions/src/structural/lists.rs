@@ -60,7 +60,10 @@ fn list_type(schema: &Value, list: &str, path: &str, problems: &mut Problems) {
     }
     if text(schema, "type") != "array" {
         let why = "must be array if x-kubernetes-list-type is specified";
-        problems.invalid(&format!("{path}.type"), &text(schema, "type").into(), why);
+        match text(schema, "type") {
+            "" => problems.required(&format!("{path}.type"), why),
+            ty => problems.invalid(&format!("{path}.type"), &ty.into(), why),
+        }
     }
     let items = &schema["items"];
     if matches!(list, "set" | "map") && is(items, "nullable") {

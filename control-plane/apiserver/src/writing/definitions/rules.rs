@@ -1,5 +1,6 @@
 //! Rules of custom resources (`x-kubernetes-validations`): compiled with their schema, asked about every write.
 
+mod check;
 mod shape;
 
 use std::sync::Arc;
@@ -8,8 +9,10 @@ use cel::shape::Shape;
 use cel::{Bindings, Budget, Env, Program, Type, Value as Cel};
 use extensions::Rules;
 use extensions::definition::Checked;
-use kinds::field::{Errors, FieldError, Reason};
+use kinds::field::{FieldError, Reason};
 use serde_json::Value;
+
+pub(crate) use check::check;
 
 /// The engine that definitions are read with.
 #[derive(Debug)]
@@ -18,17 +21,14 @@ pub(super) struct Engine;
 impl Rules for Engine {
     fn compile(&self, schema: &Value) -> Option<Arc<dyn Checked>> {
         let tree = Tree::read(schema, true)?;
-        tree.has_rules().then(|| Arc::new(tree) as Arc<dyn Checked>)
+        Some(Arc::new(tree))
     }
 }
 
-/// A node of a schema, with the nodes below it that have rules.
+/// A node of a schema that has rules, or nodes below it that do.
 #[derive(Debug)]
 struct Tree {
-    shape: Arc<Shape>,
-    env: Env,
-    optional_env: Env,
-    rules: Vec<Rule>,
+    own: Option<Own>,
     /// Keys of a list whose items are told apart by them.
     keys: Vec<String>,
     properties: Vec<(String, Tree)>,
@@ -36,12 +36,22 @@ struct Tree {
     additional: Option<Box<Tree>>,
 }
 
+/// The rules of a node, and what they see of it.
+#[derive(Debug)]
+struct Own {
+    shape: Arc<Shape>,
+    env: Env,
+    optional_env: Env,
+    rules: Vec<Rule>,
+}
+
 #[derive(Debug)]
 struct Rule {
     text: String,
     program: Result<Program, String>,
     message: String,
-    message_program: Option<Program>,
+    /// What makes the message, where something does.
+    message_program: Option<Result<Program, String>>,
     reason: Reason,
     field_path: String,
     /// Whether it compares with what was.
@@ -54,54 +64,67 @@ const LONGEST_MESSAGE: usize = 5 * 1024;
 
 impl Checked for Tree {
     fn check(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        self.check_at(new, old, "")
+    }
+}
+
+impl Tree {
+    // What is seen of a node is only worked out where there are rules: most schemas are large and have few.
+    fn read(schema: &Value, root: bool) -> Option<Tree> {
+        let below = |name: &str| Tree::read(schema.get(name)?, false).map(Box::new);
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let properties = properties.into_iter().flatten();
+        let tree = Tree {
+            own: Own::read(schema, root),
+            keys: match schema["x-kubernetes-list-type"].as_str() {
+                Some("map") => texts(&schema["x-kubernetes-list-map-keys"]),
+                _ => Vec::new(),
+            },
+            properties: properties
+                .filter_map(|(name, schema)| Some((name.clone(), Tree::read(schema, false)?)))
+                .collect(),
+            items: below("items"),
+            additional: below("additionalProperties"),
+        };
+        tree.has_rules().then_some(tree)
+    }
+
+    fn check_at(&self, new: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
         let mut walk = Walk {
             budget: Budget::new(cel::PER_OBJECT),
             found: Vec::new(),
             exhausted: false,
         };
-        walk.node(self, new, old, "");
+        walk.node(self, new, old, path);
         walk.found
+    }
+
+    fn has_rules(&self) -> bool {
+        self.own.is_some()
+            || !self.properties.is_empty()
+            || self.items.is_some()
+            || self.additional.is_some()
     }
 }
 
-impl Tree {
-    fn read(schema: &Value, root: bool) -> Option<Tree> {
+impl Own {
+    fn read(schema: &Value, root: bool) -> Option<Own> {
+        let listed = schema.get("x-kubernetes-validations")?.as_array()?;
         let shape = shape::of(schema, "selfType", root)?;
         let own = Type::of(&shape);
         let env = Env::new()
             .variable("self", own.clone())
             .variable("oldSelf", own.clone());
         let optional_env = env.clone().variable("oldSelf", Type::optional(own));
-        let listed = schema["x-kubernetes-validations"].as_array();
         let rules = listed
-            .into_iter()
-            .flatten()
+            .iter()
             .map(|rule| Rule::read(rule, &env, &optional_env));
-        let below = |schema: &Value| Tree::read(schema, false).filter(Tree::has_rules);
-        let properties = schema["properties"].as_object().into_iter().flatten();
-        let keys = match schema["x-kubernetes-list-type"].as_str() {
-            Some("map") => texts(&schema["x-kubernetes-list-map-keys"]),
-            _ => Vec::new(),
-        };
-        Some(Tree {
+        Some(Own {
             rules: rules.collect(),
-            keys,
-            properties: properties
-                .filter_map(|(name, schema)| Some((name.clone(), below(schema)?)))
-                .collect(),
-            items: below(&schema["items"]).map(Box::new),
-            additional: below(&schema["additionalProperties"]).map(Box::new),
             shape,
             env,
             optional_env,
         })
-    }
-
-    fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
-            || !self.properties.is_empty()
-            || self.items.is_some()
-            || self.additional.is_some()
     }
 }
 
@@ -111,7 +134,8 @@ impl Rule {
         let optional_old = rule["optionalOldSelf"] == true;
         let env = if optional_old { optional_env } else { env };
         let program = compile(&text("rule"), env);
-        let message_program = Program::compile(&text("messageExpression"), env).ok();
+        let made = text("messageExpression");
+        let message_program = (!made.is_empty()).then(|| compile_message(&made, env));
         Rule {
             transition: program.as_ref().is_ok_and(|p| p.uses("oldSelf")),
             program,
@@ -152,6 +176,20 @@ fn compile(rule: &str, env: &Env) -> Result<Program, String> {
     }
 }
 
+fn compile_message(expression: &str, env: &Env) -> Result<Program, String> {
+    let program = Program::compile(expression, env);
+    let program = program.map_err(|e| format!("messageExpression compilation failed: {e}"))?;
+    match program.result() {
+        Type::String | Type::Dyn => Ok(program),
+        _ => Err("messageExpression must evaluate to a string".into()),
+    }
+}
+
+/// What the schema of a custom resource declares; nothing where expressions can see nothing.
+pub(crate) fn shape_of(schema: &Value, name: &str) -> Option<Arc<Shape>> {
+    shape::of(schema, name, true)
+}
+
 fn texts(list: &Value) -> Vec<String> {
     let list = list.as_array().into_iter().flatten();
     list.filter_map(|item| item.as_str().map(str::to_owned))
@@ -171,8 +209,10 @@ impl Walk {
         if new.is_null() || self.exhausted {
             return;
         }
-        for rule in &tree.rules {
-            self.rule(tree, rule, new, old, path);
+        if let Some(own) = &tree.own {
+            for rule in &own.rules {
+                self.rule(own, rule, new, old, path);
+            }
         }
         for (name, below) in &tree.properties {
             let path = match path.is_empty() {
@@ -197,55 +237,85 @@ impl Walk {
         }
     }
 
-    fn rule(&mut self, tree: &Tree, rule: &Rule, new: &Value, old: Option<&Value>, path: &str) {
+    fn rule(&mut self, own: &Own, rule: &Rule, new: &Value, old: Option<&Value>, path: &str) {
         if self.exhausted || (rule.transition && !rule.optional_old && old.is_none()) {
             return;
         }
         let env = if rule.optional_old {
-            &tree.optional_env
+            &own.optional_env
         } else {
-            &tree.env
+            &own.env
         };
-        let before = old.map(|old| Cel::shaped(old, &tree.shape));
+        let before = old.map(|old| Cel::shaped(old, &own.shape));
         let before = match rule.optional_old {
             true => Some(before.map_or(Cel::Optional(None), Cel::some)),
             false => before,
         };
-        let mut values = Bindings::new(env).set(env, "self", Cel::shaped(new, &tree.shape));
+        let mut values = Bindings::new(env).set(env, "self", Cel::shaped(new, &own.shape));
         if let Some(before) = before {
             values = values.set(env, "oldSelf", before);
         }
-        let outcome = match &rule.program {
-            Ok(program) => program.evaluate(&values, &mut self.budget),
-            Err(why) => Err(cel::Error::new(why.clone())),
-        };
-        let detail = match outcome {
-            Ok(Cel::Bool(true)) => return,
-            // What was wrong before and did not change is let be.
-            Ok(_) if !rule.transition && old == Some(new) => return,
-            Ok(_) => message(rule, &values, &mut self.budget),
-            Err(error) if error.too_costly && self.budget.left() == 0 => {
-                self.exhausted = true;
-                "validation failed due to running out of cost budget, no further validation rules will be run".into()
+        let program = match &rule.program {
+            Ok(program) => program,
+            Err(why) => {
+                let shown = Value::from(type_name(&own.shape));
+                let detail = format!("rule compile error: {why}");
+                let found = failure(Reason::Invalid, path.to_owned(), &shown, &detail);
+                return self.found.push(found);
             }
-            Err(error) if error.too_costly => format!(
-                "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
-                rule.text
-            ),
-            Err(error) if error.message == "no such overload" => format!(
-                "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {}",
-                rule.text
-            ),
-            Err(error) => format!("{error} evaluating rule: {}", rule.said()),
         };
-        let field = format!("{path}{}", rule.field_path);
-        self.found.push(failure(rule.reason, field, new, &detail));
+        let outcome = program.evaluate(&values, &mut self.budget);
+        match outcome {
+            Ok(Cel::Bool(true)) => {}
+            // What was wrong before and did not change is let be.
+            Ok(_) if !rule.transition && old == Some(new) => {}
+            Ok(_) => {
+                let detail = message(rule, &values, &mut self.budget);
+                let field = format!("{path}{}", rule.field_path);
+                self.found.push(failure(rule.reason, field, new, &detail));
+            }
+            Err(error) => {
+                self.exhausted |= error.too_costly;
+                let spent = self.budget.left() == 0;
+                let shown = Value::from(type_name(&own.shape));
+                let detail = evaluation_error(&error, spent, rule.said());
+                self.found
+                    .push(failure(Reason::Invalid, path.to_owned(), &shown, &detail));
+            }
+        }
+    }
+}
+
+fn evaluation_error(error: &cel::Error, spent: bool, rule: &str) -> String {
+    match error.too_costly {
+        true if spent => "validation failed due to running out of cost budget, no further validation rules will be run".into(),
+        true => format!(
+            "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {rule}"
+        ),
+        false if error.message.starts_with("no such overload") => format!(
+            "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
+        ),
+        false => format!("{error} evaluating rule: {rule}"),
+    }
+}
+
+// The type of a schema, which upstream shows in place of a value that a rule could not be evaluated for.
+fn type_name(shape: &Shape) -> &'static str {
+    use cel::shape::Kind;
+    match shape.kind {
+        Kind::Dyn | Kind::IntOrString => "",
+        Kind::Bool => "boolean",
+        Kind::Int => "integer",
+        Kind::Double => "number",
+        Kind::String | Kind::Bytes | Kind::Duration | Kind::Timestamp => "string",
+        Kind::List { .. } => "array",
+        Kind::Map(_) | Kind::Object { .. } => "object",
     }
 }
 
 // What the rule's own expression says, if that is usable; what it has in store otherwise.
 fn message<'a>(rule: &'a Rule, values: &Bindings<'a>, budget: &mut Budget) -> String {
-    let made = rule.message_program.as_ref();
+    let made = rule.message_program.as_ref().and_then(|p| p.as_ref().ok());
     let made = made.and_then(|program| program.evaluate(values, budget).ok());
     let made = made.as_ref().and_then(Cel::as_str).map(str::trim);
     let usable = |text: &&str| {
@@ -282,46 +352,6 @@ fn failure(reason: Reason, field: String, value: &Value, detail: &str) -> FieldE
         field,
         message,
     }
-}
-
-/// What is wrong with the rules of a definition.
-pub(crate) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let versions = definition["spec"]["versions"].as_array();
-    let versions = versions.map_or(&[][..], Vec::as_slice);
-    for (index, version) in versions.iter().enumerate() {
-        let schema = &version["schema"]["openAPIV3Schema"];
-        let known = old.map(|old| &old["spec"]["versions"][index]["schema"]["openAPIV3Schema"]);
-        if known == Some(schema) {
-            continue;
-        }
-        // Upstream hoists what all versions share, and names it so.
-        let path = match versions.len() {
-            1 => "spec.validation.openAPIV3Schema".to_owned(),
-            _ => format!("spec.versions[{index}].schema.openAPIV3Schema"),
-        };
-        check_node(schema, true, &path, errors);
-    }
-}
-
-fn check_node(schema: &Value, root: bool, path: &str, errors: &mut Errors) {
-    if !schema.is_object() {
-        return;
-    }
-    if let Some(tree) = Tree::read(schema, root) {
-        for (index, rule) in tree.rules.iter().enumerate() {
-            if let Err(why) = &rule.program {
-                let field = format!("{path}.x-kubernetes-validations[{index}].rule");
-                let value = Value::String(rule.text.clone());
-                errors.0.push(failure(Reason::Invalid, field, &value, why));
-            }
-        }
-    }
-    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-        check_node(below, false, &format!("{path}.properties[{name}]"), errors);
-    }
-    check_node(&schema["items"], false, &format!("{path}.items"), errors);
-    let additional = format!("{path}.additionalProperties");
-    check_node(&schema["additionalProperties"], false, &additional, errors);
 }
 
 #[cfg(test)]
@@ -376,7 +406,7 @@ mod tests {
             ),
             (
                 json!({"min": 1}),
-                "spec: Invalid value: no such key: max evaluating rule: self.min <= self.max",
+                "spec: Invalid value: \"object\": no such key: max evaluating rule: self.min <= self.max",
             ),
         ];
         for (spec, wanted) in cases {
@@ -400,7 +430,7 @@ mod tests {
         let mut schema = schema();
         schema["properties"]["spec"]["x-kubernetes-validations"][0]["rule"] = "self.mix > 1".into();
         let definition = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
-        let mut errors = Errors::default();
+        let mut errors = kinds::field::Errors::default();
         check(&definition, None, &mut errors);
         assert_eq!(errors.0.len(), 1);
         assert_eq!(
@@ -412,7 +442,7 @@ mod tests {
             "{}",
             errors.0[0].message
         );
-        let mut errors = Errors::default();
+        let mut errors = kinds::field::Errors::default();
         check(&definition, Some(&definition), &mut errors);
         assert!(errors.is_empty());
     }
