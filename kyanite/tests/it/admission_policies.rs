@@ -1,6 +1,6 @@
 //! Admission policies, as kubectl's user meets them: in force as soon as their creation is answered.
 
-use crate::harness::Kubectl;
+use crate::harness::{Kubectl, eventually};
 
 const RULES: &str = r#""matchConstraints":{"resourceRules":[{"apiGroups":["apps"],"apiVersions":["v1"],
     "operations":["CREATE","UPDATE"],"resources":["deployments"]}]}"#;
@@ -131,4 +131,42 @@ fn a_mutating_policy_changes_what_is_created() {
     kubectl.run("create deployment web --image=i").ok();
     assert_eq!(kubectl.field("deployment/web", ".spec.replicas"), "7");
     assert_eq!(kubectl.field("deployment/web", ".metadata.labels.a/b"), "c");
+}
+
+#[test]
+fn a_policys_status_says_what_does_not_fit_the_types_it_is_about() {
+    let Some(kubectl) = Kubectl::without_workloads() else {
+        return;
+    };
+    let kind = "ValidatingAdmissionPolicy";
+    let wrong = r#""validations":[{"expression":"object.spec.replicas > 1"},{"expression":"object.spec.nope == 'x'"}]"#;
+    kubectl.create(&policy(kind, "wrong", wrong)).ok();
+    let warning = ".status.typeChecking.expressionWarnings[0]";
+    eventually("the status is written", || {
+        kubectl.field(&format!("{kind}/wrong"), ".status.observedGeneration") == "1"
+    });
+    assert_eq!(
+        kubectl.field(&format!("{kind}/wrong"), &format!("{warning}.fieldRef")),
+        "spec.validations[1].expression"
+    );
+    let said = kubectl.field(&format!("{kind}/wrong"), &format!("{warning}.warning"));
+    assert!(
+        said.starts_with("apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'nope'"),
+        "{said}"
+    );
+    kubectl
+        .args(&[
+            "patch",
+            kind,
+            "wrong",
+            "--type=json",
+            r#"-p=[{"op":"remove","path":"/spec/validations/1"}]"#,
+        ])
+        .ok();
+    eventually("what is mended is not warned of any more", || {
+        kubectl.field(&format!("{kind}/wrong"), ".status.observedGeneration") == "2"
+            && kubectl
+                .field(&format!("{kind}/wrong"), &format!("{warning}.fieldRef"))
+                .is_empty()
+    });
 }

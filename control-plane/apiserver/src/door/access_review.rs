@@ -6,21 +6,27 @@ use access::rbac::Rule;
 use access::{Attributes, Decision, ResourceTarget, Target, User};
 use serde_json::{Map, Value, json};
 
-use crate::door::authorization::Authorizer;
+use crate::door::authorization::{Answer, Authorizer};
 use crate::settings::AuthorizationMode;
 
-/// The status of a (Self/Local)SubjectAccessReview; `user` is who is asked about.
-pub(crate) fn access(authorizer: &Authorizer, user: &User, spec: &Value) -> Value {
-    let decision = match spec.get("resourceAttributes") {
-        Some(attributes) => on_resource(authorizer, user, attributes),
+/// The status of a (Self/Local)SubjectAccessReview; `user` is who is asked about. Where a webhook is asked, nobody else
+/// waits for it.
+pub(crate) async fn access(authorizer: &Authorizer, user: &User, spec: &Value) -> Value {
+    let answer = match spec.get("resourceAttributes") {
+        Some(attributes) => on_resource(authorizer, user, attributes).await,
         None => {
             let path = &spec["nonResourceAttributes"];
             let target = Target::Path(text(path, "path"));
             let verb = text(path, "verb");
-            authorizer.decide(&Attributes { user, verb, target })
+            let asked = Attributes { user, verb, target };
+            authorizer.answer(&asked).await
         }
     };
+    let Answer { decision, wrong } = answer;
     let mut status = Map::new();
+    if let Some(wrong) = wrong {
+        status.insert("evaluationError".into(), wrong.into());
+    }
     status.insert("allowed".into(), decision.is_allowed().into());
     if matches!(decision, Decision::Deny(_)) {
         status.insert("denied".into(), true.into());
@@ -32,7 +38,7 @@ pub(crate) fn access(authorizer: &Authorizer, user: &User, spec: &Value) -> Valu
     status.into()
 }
 
-fn on_resource(authorizer: &Authorizer, user: &User, asked: &Value) -> Decision {
+async fn on_resource(authorizer: &Authorizer, user: &User, asked: &Value) -> Answer {
     let fields = field_selector(&asked["fieldSelector"]);
     let target = ResourceTarget {
         namespace: text(asked, "namespace"),
@@ -47,11 +53,12 @@ fn on_resource(authorizer: &Authorizer, user: &User, asked: &Value) -> Decision 
         field_selector: &fields,
         label_selector: text(&asked["labelSelector"], "rawSelector"),
     };
-    authorizer.decide(&Attributes {
+    let question = Attributes {
         user,
         verb: text(asked, "verb"),
         target: Target::Resource(target),
-    })
+    };
+    authorizer.answer(&question).await
 }
 
 // Requirements that cannot be a selector are dropped: that only widens what is asked.

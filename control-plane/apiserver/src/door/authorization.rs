@@ -67,7 +67,7 @@ impl Chain {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) decision: Decision,
-    wrong: Option<String>,
+    pub(crate) wrong: Option<String>,
 }
 
 impl Authorizer {

@@ -14,6 +14,7 @@ mod claim_resize;
 mod connecting;
 mod default_class;
 mod default_tolerations;
+mod device_selectors;
 mod expressions;
 mod limit_ranger;
 mod lookup;
@@ -40,7 +41,7 @@ mod trial;
 mod webhooks;
 
 pub(crate) use attributes::{Attributes, Operation, Warnings};
-pub(crate) use policies::Policies;
+pub(crate) use policies::{Policies, type_warnings};
 pub(crate) use requester::stamp_requester;
 pub(crate) use settings::AdmissionSettings;
 pub(crate) use webhooks::Webhooks;
@@ -235,4 +236,5 @@ pub(crate) fn check_expressions(
     errors: &mut Errors,
 ) {
     policies::check_expressions(resource, object, old, errors);
+    device_selectors::check(resource, object, old, errors);
 }

@@ -7,6 +7,7 @@ mod compile;
 mod evaluate;
 mod mutate;
 mod params;
+mod types;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::status::Result;
 
 pub(super) use compile::check as check_expressions;
 pub(super) use mutate::mutate;
+pub(crate) use types::warnings as type_warnings;
 
 /// The row of validating policies.
 pub(super) const VALIDATING: Plugin = Plugin {

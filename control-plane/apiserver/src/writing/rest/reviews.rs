@@ -71,8 +71,8 @@ impl Api {
         let (authorizer, spec) = (&self.authorizer, &review["spec"]);
         review["status"] = match call.resource.kind {
             "SelfSubjectRulesReview" => access_review::rules(authorizer, &call.user, spec),
-            "SelfSubjectAccessReview" => access_review::access(authorizer, &call.user, spec),
-            _ => access_review::access(authorizer, &access_review::subject(spec), spec),
+            "SelfSubjectAccessReview" => access_review::access(authorizer, &call.user, spec).await,
+            _ => access_review::access(authorizer, &access_review::subject(spec), spec).await,
         };
         if call.resource.kind == "SelfSubjectRulesReview" {
             // Upstream answers this one without its question.

@@ -129,21 +129,23 @@ fn mutation(item: &Value) -> &Value {
     }
 }
 
-fn conditions_env(spec: &Value) -> &'static Env {
+pub(super) fn conditions_env(spec: &Value) -> &'static Env {
     match spec["paramKind"].is_object() {
         true => &POLICY,
         false => &CONDITIONS,
     }
 }
 
-// A variable sees those before it; everything else sees all.
 fn environment(spec: &Value) -> (Env, Vec<(String, Compiled)>) {
+    with_variables(spec, conditions_env(spec).clone())
+}
+
+/// An environment with the variables of a policy. A variable sees those before it; everything else sees all.
+pub(super) fn with_variables(spec: &Value, env: Env) -> (Env, Vec<(String, Compiled)>) {
     let typed = |fields: &[(&str, std::sync::Arc<Shape>)]| {
         Type::Object(Shape::object("kubernetes.variables", fields))
     };
-    let mut env = conditions_env(spec)
-        .clone()
-        .variable("variables", typed(&[]));
+    let mut env = env.variable("variables", typed(&[]));
     let mut fields = Vec::new();
     let mut variables = Vec::new();
     for item in items(&spec["variables"]) {
