@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use kinds::resources::{GroupVersion, Resource};
 use serde_json::Value;
 
@@ -215,6 +216,22 @@ impl Api {
         }
         kinds::convert::store(resource, &mut object);
         Ok(Cow::Owned(object))
+    }
+
+    /// The text of an object as it is stored today, whatever version wrote it.
+    pub(crate) async fn in_stored_version(
+        &self,
+        resource: &Resource,
+        collection: &Collection,
+        stored: &Stored,
+    ) -> Result<Bytes> {
+        let webhook = collection.webhook.as_ref();
+        let Some(webhook) = webhook.filter(|_| !stored.is_of(resource.stored)) else {
+            return Ok(stored.text().clone());
+        };
+        let mut object = self.one(webhook, resource.stored, stored.value()).await?;
+        kinds::convert::store(resource, &mut object);
+        Ok(collection.form.encode(&object))
     }
 
     /// An object of one version of a resource in another one that is served.

@@ -56,7 +56,7 @@ use outward::aggregation::{Aggregator, Watcher};
 use outward::outbound;
 use reading::{cache, compaction};
 use settings::{Access, Callers, Components, KeyPairFiles, Outbound};
-use writing::{admission, boot, definitions, flow_schemas, services};
+use writing::{admission, boot, definitions, flow_schemas, migration, policy_status, services};
 
 /// What a server needs to know.
 #[derive(Debug)]
@@ -292,6 +292,8 @@ impl Server {
         definitions.begin().await;
         let definitions = tokio::spawn(definitions.run());
         let schemas = tokio::spawn(flow_schemas::run(Arc::clone(&api)));
+        let migrations = tokio::spawn(migration::run(Arc::clone(&api)));
+        let policies = tokio::spawn(policy_status::run(Arc::clone(&api)));
         let behind = tokio::spawn(Watcher::new(Arc::clone(&api)).run());
         let compact = tokio::spawn(compaction::run(Arc::clone(&api), self.compaction));
         let republish = tokio::spawn(republish(Arc::clone(&self.app), self.trust.subscribe()));
@@ -333,6 +335,8 @@ impl Server {
         behind.abort();
         definitions.abort();
         schemas.abort();
+        policies.abort();
+        migrations.abort();
         follow.abort();
         booted
     }

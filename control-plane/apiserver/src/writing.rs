@@ -9,6 +9,8 @@ pub(crate) mod eviction;
 pub(crate) mod flow_schemas;
 #[cfg(test)]
 mod growth;
+pub(crate) mod migration;
 pub(crate) mod own;
+pub(crate) mod policy_status;
 pub(crate) mod rest;
 pub(crate) mod services;

@@ -138,6 +138,7 @@ const TABLE: &[(&str, &str, Strategy)] = &[
     ("storage.k8s.io", "CSIStorageCapacity", VERSIONED),
     ("storage.k8s.io", "VolumeAttachment", VERSIONED.returns_object()),
     ("storage.k8s.io", "VolumeAttributesClass", P.returns_object()),
+    ("storagemigration.k8s.io", "StorageVersionMigration", SPEC.needs_version()),
     ("rbac.authorization.k8s.io", "Role", P.create_on_update()),
     ("rbac.authorization.k8s.io", "RoleBinding", P.create_on_update()),
     ("rbac.authorization.k8s.io", "ClusterRole", P.create_on_update()),

@@ -29,7 +29,7 @@ use cluster::{config, devices, events, lease, namespace, node, quota, scheduling
 use extensions::{admission, extension, webhooks};
 use network::{discovery, ingress, networking, service};
 use pods::pod;
-use storage::{classes, volumes};
+use storage::{classes, migrations, volumes};
 use workloads::{autoscaling, cron_job, job, policy, workload, workload_stateful};
 
 use serde_json::Value;
@@ -229,6 +229,12 @@ const ROWS: &[Row] = &[
         "VolumeAttributesClass",
         classes::attributes_class,
         classes::attributes_class_update,
+    ),
+    (
+        "storagemigration.k8s.io/v1beta1",
+        "StorageVersionMigration",
+        migrations::create,
+        migrations::update,
     ),
     ("v1", "Binding", reviews::binding, never),
     (

@@ -14,6 +14,7 @@ use k8s_openapi::api::{
     discovery::v1 as discovery, events::v1 as events, flowcontrol::v1 as flowcontrol,
     networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
     resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
+    storagemigration::v1beta1 as storagemigration,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1 as meta, version};
@@ -147,6 +148,7 @@ fn describe_cluster_kinds(generator: &mut SchemaGenerator) {
         storage::StorageClass,
         storage::VolumeAttachment,
         storage::VolumeAttributesClass,
+        storagemigration::StorageVersionMigration,
     );
 }
 

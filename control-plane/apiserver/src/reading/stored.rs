@@ -74,7 +74,10 @@ impl Form {
         if let Some(definition) = &self.definition {
             let value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
             let adopted = definition.adopt(value);
-            return Ok(self.stored(self.encode(&adopted), revision));
+            return Ok(Stored {
+                differs: !bytes.starts_with(self.head.as_bytes()),
+                ..self.stored(self.encode(&adopted), revision)
+            });
         }
         if bytes.starts_with(self.head.as_bytes()) {
             return Ok(self.stored(bytes.clone(), revision));
@@ -116,6 +119,7 @@ impl Form {
             text,
             revision,
             head: head.unwrap_or(self.head.len()),
+            differs: false,
             index: OnceLock::new(),
             others: OnceLock::new(),
         }
@@ -162,6 +166,7 @@ pub(crate) struct Stored {
     /// The revision that wrote it.
     pub(crate) revision: u64,
     head: usize,
+    differs: bool,
     index: OnceLock<Box<Index>>,
     others: OnceLock<Arc<Others>>,
 }
@@ -184,6 +189,11 @@ impl Stored {
     /// The stored text, for comparing with a new one.
     pub(crate) fn text(&self) -> &Bytes {
         &self.text
+    }
+
+    /// Whether it lies in the store in another version: writing it anew is then a write.
+    pub(crate) fn differs(&self) -> bool {
+        self.differs
     }
 
     /// Whether the text occurs anywhere in the object.

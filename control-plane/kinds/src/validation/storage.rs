@@ -1,4 +1,5 @@
 //! Volumes, claims, classes and drivers.
 
 pub mod classes;
+pub mod migrations;
 pub mod volumes;

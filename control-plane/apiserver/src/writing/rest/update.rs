@@ -257,7 +257,7 @@ impl Api {
         let stored = stored.await?;
         let value = form.encode(&stored);
         let as_stored = |revision| form.own(&value, revision);
-        let same = value == *current.text();
+        let same = value == *current.text() && !current.differs();
         if attempt.options.dry_run || (same && !self.store.is_stale(attempt.key).await?) {
             return Ok(Some(as_stored(current.revision)));
         }
