@@ -2,6 +2,7 @@
 
 mod access;
 mod client;
+mod definitions;
 mod load;
 mod measure;
 mod node;
@@ -74,6 +75,8 @@ impl Cli {
 enum Part {
     /// The API server
     Api,
+    /// Custom resources and their definitions
+    Definitions,
     /// Tunnels to nodes
     Tunnels,
     /// The node controller
@@ -132,6 +135,10 @@ async fn measure(cli: &Cli) -> Result<Vec<Section>> {
     if wanted(Part::Api) {
         sections.push(measure_api(cli).await?.section());
     }
+    if wanted(Part::Definitions) {
+        let report = measure_definitions(cli).await.context("definitions")?;
+        sections.push(report.section());
+    }
     if wanted(Part::Tunnels) {
         let tunnels = measure_tunnels(cli).await.context("tunnels")?;
         sections.push(tunnels.section());
@@ -169,6 +176,17 @@ async fn measure_workloads(cli: &Cli) -> Result<Section> {
         }
     }
     Ok(workloads::section(size, &our_rounds, &their_rounds))
+}
+
+async fn measure_definitions(cli: &Cli) -> Result<definitions::Report> {
+    let size = if cli.quick {
+        definitions::QUICK
+    } else {
+        definitions::FULL
+    };
+    let ours = Kind::Ours(cli.kyanite.clone().context("no --kyanite")?);
+    let theirs = cli.upstream_bin.clone().map(Kind::Upstream);
+    definitions::measure(&ours, theirs.as_ref(), &cli.dir, size, cli.rounds()).await
 }
 
 async fn measure_tunnels(cli: &Cli) -> Result<tunnels::Report> {

@@ -159,7 +159,8 @@ fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
 
-fn output(command: &mut Command, input: &str) -> Result<Output> {
+/// Runs a program to its end with this input, whatever comes of it.
+pub(crate) fn output(command: &mut Command, input: &str) -> Result<Output> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

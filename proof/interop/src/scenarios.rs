@@ -3,6 +3,7 @@
 pub(crate) mod changing_hands;
 pub(crate) mod clients;
 pub(crate) mod controllers;
+pub(crate) mod definitions;
 pub(crate) mod helm;
 pub(crate) mod kubectl;
 pub(crate) mod kubelet;

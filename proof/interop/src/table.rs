@@ -9,7 +9,8 @@ use crate::interruption::INTERRUPTION;
 use crate::outcome::{Missing, Outcome};
 use crate::programs::Programs;
 use crate::scenarios::{
-    changing_hands, clients, controllers, helm, kubectl, kubelet as nodes, placements, store,
+    changing_hands, clients, controllers, definitions, helm, kubectl, kubelet as nodes, placements,
+    store,
     workloads,
 };
 
@@ -43,7 +44,7 @@ pub(crate) struct Row {
     scenario: fn(&mut Cluster<'_>, Sides) -> Result<()>,
 }
 
-pub(crate) const ROWS: [Row; 13] = [
+pub(crate) const ROWS: [Row; 14] = [
     Row {
         contract: "API server ← kubectl",
         about: "create, get, watch, explain, three kinds of patch, diff, apply (from the client and from the server, \
@@ -152,6 +153,16 @@ pub(crate) const ROWS: [Row; 13] = [
             }))
         },
         scenario: changing_hands::run,
+    },
+    Row {
+        contract: "API server beside API server: custom resources",
+        about: "2,000 random objects of 400 random definitions, given to both sides: the same are refused for the same \
+                causes, and the same come back",
+        plan: |sides| match sides {
+            (Whose::Ours, Whose::Theirs) => Ok(Some(Plan::server(Whose::Ours))),
+            _ => Ok(None),
+        },
+        scenario: definitions::run,
     },
 ];
 
