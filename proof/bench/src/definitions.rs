@@ -13,7 +13,7 @@ use crate::measure::Cost;
 use crate::report::{Better, middle, ratio};
 use crate::sample;
 use crate::section::{Section, with_unit};
-use crate::servers::{Kind, Server};
+use crate::servers::{Extent, Kind, Server};
 
 const GROUP: &str = "bench.example.com";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -73,7 +73,7 @@ pub(crate) struct Measures {
 
 /// Runs everything against one kind of server.
 pub(crate) async fn run(kind: &Kind, dir: &Path, size: Size, say: fn(&str)) -> Result<Measures> {
-    let server = kind.start(dir).await?;
+    let server = kind.start(dir, Extent::ApiServer).await?;
     let client = Client::connect(&server.access).await?;
     client.write(&sample::namespace("bench")).await?;
     for (plural, kind, rule) in [
@@ -144,7 +144,7 @@ async fn verbs(
 
 // On a server of its own: what it grows by is theirs.
 async fn install(kind: &Kind, dir: &Path, size: Size) -> Result<(Duration, u64)> {
-    let server = kind.start(dir).await?;
+    let server = kind.start(dir, Extent::ApiServer).await?;
     let (client, processes) = (Client::connect(&server.access).await?, server.processes());
     client.write(&large(size.definitions)).await?;
     sleep(SETTLE).await;
