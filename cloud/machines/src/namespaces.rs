@@ -251,6 +251,11 @@ impl Namespaces {
         }
     }
 
+    /// The data disks that a machine has, or gets when it starts.
+    pub fn disks(&self, name: &str) -> Result<Vec<Disk>, Error> {
+        Ok(self.home(name)?.disks()?.disks)
+    }
+
     /// What the machine was last booted as.
     pub fn plan(&self, name: &str) -> Result<Spec, Error> {
         self.home(name)?.plan()

@@ -411,7 +411,10 @@ impl Place {
     }
 
     fn reimage(&self) -> Result<(), machines::Error> {
-        let spec = self.plan()?;
+        let mut spec = self.plan()?;
+        if spec.disks.is_none() {
+            spec.disks = Some(self.driver.disks(&self.name)?);
+        }
         self.driver.remove(&self.name)?;
         self.boot(&spec)
     }
@@ -444,7 +447,7 @@ pub(super) async fn act(place: Place, word: &str, input: &Value) -> Result<Done,
         "redeploy" => place.off(PowerOff::Plug).and_then(|()| place.start()),
         "poweroff" if input["skipShutdown"] == true => place.off(PowerOff::Plug),
         "poweroff" | "deallocate" => place.off(PowerOff::Button(GRACE)),
-        "reimage" => place.reimage(),
+        "reimage" | "reimageall" => place.reimage(),
         "attachdetachdatadisks" => place.plug(),
         _ => Ok(()),
     };

@@ -122,10 +122,11 @@ fn az_leads_the_life_of_a_machine() {
         "{failed}"
     );
     assert_eq!(person.ok(statuses)["code"], "ProvisioningState/failed/9");
-    let script = "vm run-command create -g g --vm-name m -n kept --script hostname";
+    let script = "vm run-command create -g g --vm-name m --name kept --script hostname";
     person.ok(script);
-    let view = person
-        .ok("vm run-command show -g g --vm-name m -n kept --instance-view --query instanceView");
+    let view = person.ok(
+        "vm run-command show -g g --vm-name m --name kept --instance-view --query instanceView",
+    );
     assert_eq!(
         (view["output"].as_str(), view["exitCode"].as_i64()),
         (Some("m\n"), Some(0)),
