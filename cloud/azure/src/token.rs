@@ -133,6 +133,7 @@ fn form(fields: &[(&str, &str)]) -> String {
 struct Token {
     text: String,
     renew_at: Instant,
+    ends_at: Instant,
 }
 
 /// The token in use: asked for at the first request, renewed before it ends, by one at a time.
@@ -172,16 +173,24 @@ impl Tokens {
 
     /// A token that is good for a while.
     pub async fn token(&self) -> Result<String, Error> {
+        self.fresh_or_kept().await.map(|(text, _)| text)
+    }
+
+    /// A token that is good for a while, and how long it still is.
+    pub async fn fresh_or_kept(&self) -> Result<(String, Duration), Error> {
         let mut current = self.current.lock().await;
-        if let Some(token) = current.as_ref().filter(|t| Instant::now() < t.renew_at) {
-            return Ok(token.text.clone());
+        let now = Instant::now();
+        if let Some(token) = current.as_ref().filter(|t| now < t.renew_at) {
+            return Ok((token.text.clone(), token.ends_at - now));
         }
         let (text, life) = self.fetch().await?;
+        let now = Instant::now();
         *current = Some(Token {
             text: text.clone(),
-            renew_at: Instant::now() + life - RENEW_BEFORE.min(life / 2),
+            renew_at: now + life - RENEW_BEFORE.min(life / 2),
+            ends_at: now + life,
         });
-        Ok(text)
+        Ok((text, life))
     }
 
     /// A new token and how long it is good: for those who keep it elsewhere.

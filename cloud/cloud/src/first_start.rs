@@ -66,6 +66,7 @@ fn settings(config: &Config, tenant: &str, subscription: &str) -> Settings {
         subscription: subscription.to_owned(),
         issuers: config.issuers.clone(),
         throttle: config.throttle,
+        token_lifetime: config.token_lifetime,
         region: std::sync::Arc::clone(&config.region),
     }
 }

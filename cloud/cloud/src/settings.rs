@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -55,6 +56,8 @@ pub struct Config {
     pub issuers: Vec<Issuer>,
     /// Whether requests beyond the real buckets are refused.
     pub throttle: bool,
+    /// How long tokens of managed identities are good: a day where nobody says, as with Azure.
+    pub token_lifetime: Option<Duration>,
     /// The time.
     pub clock: Clock,
     /// What stands behind resources.
@@ -70,6 +73,7 @@ pub(crate) struct Settings {
     pub(crate) subscription: String,
     pub(crate) issuers: Vec<Issuer>,
     pub(crate) throttle: bool,
+    pub(crate) token_lifetime: Option<Duration>,
     pub(crate) region: Arc<dyn Region>,
 }
 
@@ -93,6 +97,7 @@ impl Settings {
             subscription: "00000000-0000-0000-0000-000000000000".into(),
             issuers: Vec::new(),
             throttle: false,
+            token_lifetime: None,
             region: Arc::new(crate::region::Hollow),
         }
     }

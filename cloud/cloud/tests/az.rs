@@ -101,6 +101,7 @@ async fn with_cloud(work: impl FnOnce(&Session, &Credentials) + Send + 'static) 
         pace: 0.1,
         issuers: Vec::new(),
         throttle: false,
+        token_lifetime: None,
         clock: Clock::system(),
         region: std::sync::Arc::new(cloud::Hollow),
     };

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
@@ -40,15 +41,26 @@ pub(crate) struct Beside {
     /// azure.json of another cloud that Services of type LoadBalancer are to be in, as in AKS' control plane
     #[arg(long, value_name = "FILE")]
     pub(crate) cloud_config: Option<PathBuf>,
+    /// How many seconds tokens of managed identities are good, to see what renews them [default: 86400]
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    pub(crate) cloud_token_lifetime: Option<u32>,
 }
 
 impl Beside {
+    /// How long tokens of managed identities are good.
+    pub(crate) fn token_lifetime(&self) -> Option<Duration> {
+        let seconds = self.cloud_token_lifetime?;
+        Some(Duration::from_secs(seconds.into()))
+    }
+
     /// The same as flags, for the process that does the work.
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags = vec![format!("--cloud={}", self.cloud)];
         flags.extend(self.cloud_port.map(|port| format!("--cloud-port={port}")));
         let file = self.cloud_config.as_deref();
         flags.extend(file.map(|file| format!("--cloud-config={}", file.display())));
+        let lifetime = self.cloud_token_lifetime;
+        flags.extend(lifetime.map(|seconds| format!("--cloud-token-lifetime={seconds}")));
         flags
     }
 }

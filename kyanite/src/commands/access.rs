@@ -1,5 +1,7 @@
 //! Settings of access: from upstream's flags, or from a data directory.
 
+use std::path::PathBuf;
+
 use ::apiserver::settings::{
     Access, Admission, Anonymous, Authentication, Authorization, AuthorizationMode, HEALTH_PATHS,
     KeyPairFiles, Oidc, RequestHeader, ServiceAccounts,
@@ -10,7 +12,8 @@ use crate::exit::{Code, Failure, Result};
 use crate::pki::{Authority, Pki};
 
 /// The access of `kyanite up`: Node and RBAC, anonymous only for health, keys of the data directory.
-pub(super) fn of_cluster(pki: &Pki) -> Access {
+/// With `issuers`, a file that says which tokens of others are believed.
+pub(super) fn of_cluster(pki: &Pki, issuers: Option<PathBuf>) -> Access {
     let proxy = pki.leaf("front-proxy-client");
     let list = |value: &str| vec![value.to_owned()];
     let authentication = Authentication {
@@ -31,7 +34,7 @@ pub(super) fn of_cluster(pki: &Pki) -> Access {
         bootstrap_tokens: true,
         anonymous: Anonymous::Paths(HEALTH_PATHS.map(str::to_owned).to_vec()),
         oidc: None,
-        configuration_file: None,
+        configuration_file: issuers,
         anonymous_by_flag: false,
     };
     let reported = pki.certificates().into_iter();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ::cloud::{Clock, Config, Credentials, Hollow, KeyPairFiles, Region};
 use serde_json::json;
@@ -38,7 +38,12 @@ pub(super) async fn run(flags: Cloud) -> Result<()> {
     let reachable = serve::reachable(flags.bind_address);
     keys.ensure(&ServerNames::new(pki::hostname().as_deref(), &[reachable]))?;
     let region = Arc::new(Hollow);
-    let (cloud, origin) = open(&dir, listener, flags.pace, flags.throttle, region).await?;
+    let manner = Manner {
+        pace: flags.pace,
+        throttle: flags.throttle,
+        token_lifetime: None,
+    };
+    let (cloud, origin) = open(&dir, listener, manner, region).await?;
     tracing::info!(
         origin,
         "the cloud is open; `eval \"$(kyanite az-env)\"` makes az use it"
@@ -47,12 +52,21 @@ pub(super) async fn run(flags: Cloud) -> Result<()> {
     Ok(())
 }
 
+/// How a cloud behaves.
+pub(super) struct Manner {
+    /// How long operations take.
+    pub(super) pace: f64,
+    /// Whether requests beyond the real buckets are refused.
+    pub(super) throttle: bool,
+    /// How long tokens of managed identities are good.
+    pub(super) token_lifetime: Option<Duration>,
+}
+
 /// Opens the cloud of a data directory whose keys are there, and writes az's files; gives where it is reached.
 pub(super) async fn open(
     dir: &DataDir,
     listener: TcpListener,
-    pace: f64,
-    throttle: bool,
+    manner: Manner,
     region: Arc<dyn Region>,
 ) -> Result<(::cloud::Cloud, String)> {
     let address = listener
@@ -74,9 +88,10 @@ pub(super) async fn open(
             key: pair.key,
         },
         origin: origin.clone(),
-        pace,
+        pace: manner.pace,
         issuers: Vec::new(),
-        throttle,
+        throttle: manner.throttle,
+        token_lifetime: manner.token_lifetime,
         clock: Clock::system(),
         region,
     };

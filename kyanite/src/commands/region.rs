@@ -31,7 +31,7 @@ use self::disks::Disks;
 use self::imds::Imds;
 use self::packets::Packets;
 use self::vms::{Place, Vms};
-use crate::commands::up::cloud_controllers;
+use crate::commands::up::{cloud_controllers, entra};
 use crate::datadir::DataDir;
 use crate::exit::{Failure, Result};
 use crate::pki::{Authority, Pki};
@@ -210,6 +210,9 @@ pub(super) fn tell(home: &DataDir, cluster: &DataDir, fabric: &Fabric, id: &str)
     let authority = pki.authority(Authority::Cluster).cert;
     if let Err(failure) = cloud_controllers::tell(cluster, &config, &authority) {
         tracing::error!(%failure, "Services of this cluster get no load balancers");
+    }
+    if let Err(failure) = entra::tell(cluster, &config, &authority) {
+        tracing::error!(%failure, "this cluster does not believe tokens of the cloud");
     }
 }
 

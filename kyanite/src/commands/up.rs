@@ -3,6 +3,7 @@
 mod background;
 mod beside;
 pub(super) mod cloud_controllers;
+pub(super) mod entra;
 mod node_spec;
 mod node_style;
 mod nodes;
@@ -347,7 +348,10 @@ fn config(
         (WayOut::Direct, Some(site)) => Egress::from_nearby(Arc::new(site.clone())),
         (way, _) => Egress::open(&way)?,
     };
-    let (access, outbound) = (access::of_cluster(pki), (outbound(pki), egress));
+    let (access, outbound) = (
+        access::of_cluster(pki, entra::believed(up, dir)?),
+        (outbound(pki), egress),
+    );
     let config = serve::config(&up.serving, store, certificate, advertise, access, outbound);
     Ok(Config {
         encryption: Some(Encryption {

@@ -55,6 +55,16 @@ impl Assertion {
         })
     }
 
+    /// Whether this public key (base64 of an RSA key as PKCS #1 has it) signed it.
+    pub(crate) fn is_signed_by_public_key(&self, text: &str) -> bool {
+        let key = STANDARD.decode(text).ok().zip(self.rsa());
+        key.is_some_and(|(key, algorithm)| {
+            UnparsedPublicKey::new(algorithm, key)
+                .verify(self.signed.as_bytes(), &self.signature)
+                .is_ok()
+        })
+    }
+
     /// Whether a key of a JWKS document signed it.
     pub(crate) fn is_signed_by_key_of(&self, jwks: &Value) -> bool {
         let keys = jwks["keys"].as_array().into_iter().flatten();

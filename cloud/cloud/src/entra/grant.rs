@@ -8,6 +8,7 @@ use super::assertion::Assertion;
 use super::discovery::{Version, issuer};
 use super::token::Keys;
 use super::{Refused, directory, tenant_of, text};
+use crate::arm::document;
 use crate::exchange::Reply;
 use crate::turn::Turn;
 
@@ -24,6 +25,11 @@ const ON_BEHALF_OF: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const EXCHANGE: &str = "api://AzureADTokenExchange";
 
 type Form = [(String, String)];
+
+fn managed_lifetime(turn: &Turn<'_>) -> i64 {
+    let told = turn.settings.token_lifetime;
+    told.map_or(MANAGED_LIFETIME, |told| told.as_secs().cast_signed())
+}
 
 fn field<'f>(form: &'f Form, name: &str) -> Option<&'f str> {
     let found = form.iter().find(|(key, _)| key == name);
@@ -184,9 +190,21 @@ fn asserted(
         return Err(Refused::new("invalid_client", 700_024, text));
     }
     match assertion.claims["iss"] == app_id {
+        true if is_connected(turn, principal, &assertion) => Ok(()),
         true => certified(&assertion, app_id, application),
         false => federated(turn, keys, &assertion, app_id, application, principal),
     }
+}
+
+/// Whether the identity is that of a connected machine, and the machine's own key signed: what the agent of Arc proves
+/// itself with, by the public half that it left when it connected.
+fn is_connected(turn: &Turn<'_>, principal: &Value, assertion: &Assertion) -> bool {
+    let machine = directory::resource_of(principal).and_then(|id| document::get(turn, id));
+    let key = machine
+        .as_ref()
+        .map(|m| &m.body["properties"]["clientPublicKey"]);
+    key.and_then(Value::as_str)
+        .is_some_and(|key| assertion.is_signed_by_public_key(key))
 }
 
 fn certified(
@@ -461,7 +479,7 @@ fn issue(
     let audience = resource(form)?;
     let managed = directory::resource_of(&subject.object).map(str::to_owned);
     let lifetime = if managed.is_some() {
-        MANAGED_LIFETIME
+        managed_lifetime(turn)
     } else {
         LIFETIME
     };
@@ -561,10 +579,11 @@ pub(crate) fn managed(
         app_id: text(principal, "appId").to_owned(),
         is_app: true,
     };
-    let claims = claims(turn, &subject, resource, MANAGED_LIFETIME);
+    let lifetime = managed_lifetime(turn);
+    let claims = claims(turn, &subject, resource, lifetime);
     let now = turn.now.as_second();
     json!({"access_token": keys.sign(&claims), "client_id": subject.app_id,
-        "expires_in": (MANAGED_LIFETIME - 1).to_string(), "expires_on": (now + MANAGED_LIFETIME).to_string(),
-        "ext_expires_in": (MANAGED_LIFETIME - 1).to_string(), "not_before": now.to_string(), "resource": resource,
+        "expires_in": (lifetime - 1).to_string(), "expires_on": (now + lifetime).to_string(),
+        "ext_expires_in": (lifetime - 1).to_string(), "not_before": now.to_string(), "resource": resource,
         "token_type": "Bearer"})
 }

@@ -39,6 +39,7 @@ pub(super) struct Beside {
     services: Ranges,
     /// The addresses of pods, where they are not the usual ones.
     pods: Option<IpNet>,
+    token_lifetime: Option<Duration>,
     open: watch::Sender<Option<String>>,
     /// The cloud while it is open.
     cloud: Arc<Mutex<Option<(Fabric, Arc<Ground>)>>>,
@@ -75,6 +76,7 @@ impl Beside {
                 .iter()
                 .find(|range| range.addr().is_ipv4())
                 .copied(),
+            token_lifetime: up.beside.token_lifetime(),
             open: watch::Sender::new(None),
             cloud: Arc::default(),
         }))
@@ -106,7 +108,8 @@ impl Beside {
             None => serve::listen(self.address).await?,
         };
         let region = Arc::new(Ground::new(&self.dir)?);
-        let (cloud, origin) = cloud::open(&self.dir, listener, 1.0, false, region.clone()).await?;
+        let (cloud, origin) =
+            cloud::open(&self.dir, listener, self.manner(), region.clone()).await?;
         let pools = Pools::read(&self.dir)?.filter(|_| self.hollow == 0);
         match self.make_known(&cloud.fabric(), pools).await {
             Ok((id, _)) => {
@@ -153,6 +156,14 @@ impl Beside {
         super::super::region::take_machines(&mut pools, &fabric.machines(&id));
         pools.write(&self.dir)?;
         Ok((id, Some(pools)))
+    }
+
+    fn manner(&self) -> cloud::Manner {
+        cloud::Manner {
+            pace: 1.0,
+            throttle: false,
+            token_lifetime: self.token_lifetime,
+        }
     }
 
     /// This cluster, as a client of the cloud would write it.
