@@ -9,6 +9,7 @@ mod apply;
 mod causes;
 mod change;
 mod compare;
+mod download;
 mod graph;
 mod journal;
 mod plan;

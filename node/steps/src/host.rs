@@ -17,9 +17,9 @@ use std::time::Duration;
 
 pub use command::{Command, CommandError, Finished, Secret};
 pub use files::{Entry, Files, Kind, Operation, Owner};
-pub(crate) use files::{absent, draft_of};
+pub(crate) use files::{absent, draft_of, part_of};
 pub(crate) use network::without_query;
-pub use network::{NetworkError, Request, Response, Trust};
+pub use network::{Body, NetworkError, Request, Response, Trust};
 pub use process::wait_or_end;
 pub use real::RealHost;
 pub use simulated::{Answer, Deed, Fault, SimulatedHost};
@@ -42,11 +42,11 @@ pub trait Host: Send + Sync {
     /// Opens a TCP connection and closes it.
     fn connect(&self, name: &str, port: u16, timeout: Duration) -> Result<(), NetworkError>;
 
-    /// One HTTP request. Any status is `Ok`; the body goes to `body`.
+    /// One HTTP request. Any status is `Ok`; the body goes to `body`, if that wants it.
     fn http(
         &self,
         request: &Request,
-        body: &mut dyn std::io::Write,
+        body: &mut dyn Body,
         stop: &Stop,
     ) -> Result<Response, NetworkError>;
 

@@ -142,6 +142,8 @@ impl Watcher for Reporter<'_> {
                 ];
                 self.log.line(Level::Info, "change", &attributes);
             }
+            // The log has its beginning and its end.
+            Event::Fetching { .. } => {}
             Event::Retrying {
                 step,
                 attempt,

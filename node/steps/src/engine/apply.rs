@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::change::{Change, Check, CommandChange, Content, File, Unit};
 use super::compare::{Comparison, Difference, file_sha256, stamp_name};
+use super::download::Download;
 use super::journal::{Before, Journal, look};
 use super::run::{Event, Watcher};
 use super::step::{Failure, Scene};
 use super::units::{self, Action};
-use crate::host::{Files, Kind, Owner, Request, draft_of, without_query};
+use crate::host::{Files, Kind, Owner, draft_of, part_of};
 
 /// What steps share while they apply.
 pub(super) struct Workshop<'a> {
@@ -183,8 +184,20 @@ impl<'a> Application<'a> {
                 .set_attributes(&file.path, file.mode, file.owner)
                 .map_err(failed);
         }
-        let draft = draft_of(&file.path);
-        let mut output = self.files().create(&draft).map_err(failed)?;
+        let (draft, output) = match file.content {
+            // What an earlier attempt has got is not asked for again.
+            Content::Download { .. } => {
+                let part = part_of(&file.path);
+                let output = self.files().resume(&part);
+                (part, output)
+            }
+            _ => {
+                let draft = draft_of(&file.path);
+                let output = self.files().create(&draft);
+                (draft, output)
+            }
+        };
+        let mut output = output.map_err(failed)?;
         self.fill(&mut output, file, &draft)?;
         self.files()
             .finish(&output, file.mode, file.owner)
@@ -218,39 +231,16 @@ impl<'a> Application<'a> {
                     .map_err(|e| Failure::file("read", source, &e))?;
                 io::copy(&mut input, output).map(drop).map_err(failed)
             }
-            Content::Download { url, sha256 } => {
-                self.download(url, sha256, output, draft).inspect_err(|_| {
-                    // A draft of the wrong content is of no use to anybody; the next attempt makes its own.
-                    let _ = self.files().remove(draft);
-                })
+            Content::Download { urls, sha256 } => {
+                let download = Download {
+                    step: self.step,
+                    scene: self.scene,
+                    watcher: self.watcher,
+                    draft,
+                    sha256,
+                };
+                download.fetch(urls, output)
             }
-        }
-    }
-
-    fn download(
-        &self,
-        url: &str,
-        sha256: &str,
-        output: &mut fs::File,
-        draft: &Path,
-    ) -> Result<(), Failure> {
-        let request = Request::get(url).at_most(self.scene.remaining());
-        let response = self.scene.host.http(&request, output, self.scene.stop)?;
-        let url = without_query(url);
-        if response.status != 200 {
-            return Err(Failure::new(
-                format!("{url} answers {}", response.status),
-                "check that the URL names a file that exists and may be read from here",
-            ));
-        }
-        let found =
-            file_sha256(self.files(), draft).map_err(|e| Failure::file("read", draft, &e))?;
-        match found.eq_ignore_ascii_case(sha256) {
-            true => Ok(()),
-            false => Err(Failure::new(
-                format!("{url} has SHA-256 {found}, not {sha256}"),
-                "check the digest in the configuration, and whether a proxy answers in the server's place",
-            )),
         }
     }
 

@@ -77,8 +77,8 @@ pub enum Content {
     /// From the network; what does not have this SHA-256 (64 hexadecimal digits) is thrown away. With the file already
     /// there and right, nothing is fetched.
     Download {
-        /// `http://` or `https://`.
-        url: String,
+        /// `http://` or `https://`; where the first does not have it the next is asked.
+        urls: Vec<String>,
         /// The digest it must have.
         sha256: String,
     },

@@ -131,7 +131,8 @@ impl Comparison<'_> {
                     Err(e) => Err(e),
                 }
             }
-            Content::Download { url, sha256 } => {
+            Content::Download { urls, sha256 } => {
+                let url = urls.first().map(String::as_str).unwrap_or_default();
                 let same = file_sha256(self.files(), &file.path)?.eq_ignore_ascii_case(sha256);
                 Ok((!same).then(|| format!("is not {}", without_query(url))))
             }
@@ -295,7 +296,8 @@ fn new_file(file: &File) -> String {
         Content::CopyOf(source) => {
             format!("file, mode {:04o}, copy of {}", file.mode, source.display())
         }
-        Content::Download { url, .. } => {
+        Content::Download { urls, .. } => {
+            let url = urls.first().map(String::as_str).unwrap_or_default();
             format!("file, mode {:04o}, from {}", file.mode, without_query(url))
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::step::Failure;
-use crate::host::{Command, Files, Kind, Owner, draft_of};
+use crate::host::{Command, Files, Kind, Owner, draft_of, part_of};
 
 /// The state of one thing before the engine first touched it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,12 +240,21 @@ impl<'a> Journal<'a> {
 
     /// Removes half-written files that a killed run left beside those it was about to replace.
     pub(super) fn sweep(&self) -> Result<(), Failure> {
+        self.sweep_beside(draft_of)
+    }
+
+    /// Removes what was fetched in part: another run would go on with it.
+    pub(super) fn sweep_parts(&self) -> Result<(), Failure> {
+        self.sweep_beside(part_of)
+    }
+
+    fn sweep_beside(&self, name: fn(&Path) -> PathBuf) -> Result<(), Failure> {
         for before in &self.memory().befores {
             if let Before::Path { path, .. } = before {
-                let draft = draft_of(path);
+                let doomed = name(path);
                 self.files
-                    .remove(&draft)
-                    .map_err(|e| Failure::file("remove", &draft, &e))?;
+                    .remove(&doomed)
+                    .map_err(|e| Failure::file("remove", &doomed, &e))?;
             }
         }
         Ok(())

@@ -71,6 +71,19 @@ pub enum Event<'a> {
         /// Why.
         failure: &'a Failure,
     },
+    /// A step fetches something.
+    Fetching {
+        /// The step's name.
+        step: &'a str,
+        /// How much there is by now.
+        bytes: u64,
+        /// How much there will be, where the server says it.
+        total: Option<u64>,
+        /// How much of it came over this connection, and in which time.
+        fresh: u64,
+        /// Since the connection was asked for.
+        time: Duration,
+    },
     /// A step has ended.
     Finished(&'a StepReport),
 }

@@ -1,8 +1,8 @@
 //! The run's one brake: why it ends early, and a way to wake whoever waits.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -26,6 +26,8 @@ struct Brake {
     /// Readable once pulled: what sleeps, sleeps in `poll`.
     failed: OwnedFd,
     cancelled: OwnedFd,
+    /// Those that are cancelled with it.
+    parts: Mutex<Vec<Weak<Brake>>>,
 }
 
 impl Stop {
@@ -36,7 +38,26 @@ impl Stop {
             reason: AtomicU8::new(0),
             failed: event()?,
             cancelled: event()?,
+            parts: Mutex::default(),
         })))
+    }
+
+    /// A brake for a part: cancelled with this one, while its failures are its own.
+    pub fn part(&self) -> std::io::Result<Stop> {
+        let part = Stop::new()?;
+        {
+            let mut parts = self.parts();
+            parts.retain(|part| part.strong_count() > 0);
+            parts.push(Arc::downgrade(&part.0));
+        }
+        if self.cancelled() {
+            part.pull(Reason::Cancelled);
+        }
+        Ok(part)
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Vec<Weak<Brake>>> {
+        self.0.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pulls it. A cancellation outranks a failure.
@@ -47,6 +68,9 @@ impl Stop {
         let _ = rustix::io::write(&self.0.failed, &one);
         if reason == Reason::Cancelled {
             let _ = rustix::io::write(&self.0.cancelled, &one);
+            for part in self.parts().iter().filter_map(Weak::upgrade) {
+                Stop(part).pull(reason);
+            }
         }
     }
 
@@ -75,5 +99,24 @@ impl Stop {
         let mut fds = [PollFd::new(&self.0.failed, PollFlags::IN)];
         // An interrupted wait is a shorter one: callers look at the clock.
         let _ = poll(&mut fds, limit.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_part_is_cancelled_with_the_whole_and_fails_alone() {
+        let whole = Stop::new().unwrap();
+        let part = whole.part().unwrap();
+        part.pull(Reason::Failed);
+        assert_eq!(
+            (part.reason(), whole.reason()),
+            (Some(Reason::Failed), None)
+        );
+        whole.pull(Reason::Cancelled);
+        assert!(part.cancelled() && whole.part().unwrap().cancelled());
     }
 }

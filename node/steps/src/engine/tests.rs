@@ -26,7 +26,7 @@ struct Notes(Mutex<Vec<String>>);
 impl Watcher for Notes {
     fn event(&self, event: &Event<'_>) {
         let line = match event {
-            Event::Changing { .. } => return,
+            Event::Changing { .. } | Event::Fetching { .. } => return,
             Event::Started { step } => format!("start {step}"),
             Event::Retrying { step, attempt, .. } => format!("retry {step} after {attempt}"),
             Event::Finished(report) => format!("{:?} {}", report.outcome, report.name),
@@ -308,7 +308,7 @@ fn commands_of_one_name_in_two_steps_are_two_commands() {
 fn downloads_are_kept_only_with_the_right_digest() {
     let step = |sha256: &str| {
         let content = Content::Download {
-            url: "https://example.net/kubelet".to_owned(),
+            urls: vec!["https://example.net/kubelet".to_owned()],
             sha256: sha256.to_owned(),
         };
         let change = Change::File(File::new("/opt/bin/kubelet", 0o755, content));

@@ -27,7 +27,8 @@ impl Engine<'_> {
     pub fn undo(&self) -> Undone {
         let mut undone = Undone::default();
         let journal = Journal::open(self.host.files(), &self.state)
-            .and_then(|journal| journal.sweep().map(|()| journal));
+            .and_then(|journal| journal.sweep().map(|()| journal))
+            .and_then(|journal| journal.sweep_parts().map(|()| journal));
         let journal = match journal {
             Ok(journal) => journal,
             Err(failure) => {

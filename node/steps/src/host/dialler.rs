@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use wire::https;
 use wire::proxy::{ConnectError, Proxy};
 
-use super::network::{NetworkError, Request, Response, Trust, without_query};
+use super::network::{Body, NetworkError, Request, Response, Trust, without_query};
 use crate::engine::Stop;
 
 /// Who we say we are.
@@ -39,7 +39,7 @@ pub(super) fn connect(name: &str, port: u16, timeout: Duration) -> Result<()> {
 const LOOK: Duration = Duration::from_millis(50);
 
 /// One request, with its redirects. It is waiting, and so it ends when the run does: nobody would read its answer.
-pub(super) fn http(request: &Request, body: &mut dyn io::Write, stop: &Stop) -> Result<Response> {
+pub(super) fn http(request: &Request, body: &mut dyn Body, stop: &Stop) -> Result<Response> {
     let server = without_query(&request.url);
     within(server, request.timeout, async {
         tokio::select! {
@@ -49,7 +49,7 @@ pub(super) fn http(request: &Request, body: &mut dyn io::Write, stop: &Stop) -> 
     })
 }
 
-async fn follow(request: &Request, body: &mut dyn io::Write) -> Result<Response> {
+async fn follow(request: &Request, body: &mut dyn Body) -> Result<Response> {
     let mut url = request.url.clone();
     for _ in 0..=REDIRECTS {
         let answer = exchange(request, &url).await?;
@@ -247,10 +247,16 @@ fn redirect(answer: &http::Response<Incoming>, url: &str) -> Option<String> {
 async fn receive(
     answer: http::Response<Incoming>,
     url: &str,
-    sink: &mut dyn io::Write,
+    sink: &mut dyn Body,
 ) -> Result<Response> {
     let url = without_query(url);
     let status = answer.status().as_u16();
+    let length = answer.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let wanted = sink.begin(status, length);
+    if !wanted.map_err(|e| protocol(url, &format!("its answer cannot be kept: {e}")))? {
+        return Ok(Response { status });
+    }
     let mut body = answer.into_body();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| protocol(url, &format!("the answer broke off: {e}")))?;

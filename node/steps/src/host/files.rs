@@ -193,6 +193,23 @@ impl Files {
     /// Makes a new, private file for writing; whatever had its name is gone.
     pub fn create(&self, path: &Path) -> io::Result<fs::File> {
         self.pass(&Operation::Create(path))?;
+        self.create_new(path)
+    }
+
+    /// The draft that an earlier run left, to go on with, or a new one.
+    pub fn resume(&self, path: &Path) -> io::Result<fs::File> {
+        self.pass(&Operation::Create(path))?;
+        let kept = fs::OpenOptions::new()
+            .append(true)
+            .custom_flags(NO_FOLLOW)
+            .open(self.locate(path));
+        match kept {
+            Ok(file) if file.metadata()?.is_file() => Ok(file),
+            _ => self.create_new(path),
+        }
+    }
+
+    fn create_new(&self, path: &Path) -> io::Result<fs::File> {
         let place = self.locate(path);
         match fs::remove_file(&place) {
             Err(e) if !absent(&e) => return Err(e),
@@ -345,6 +362,12 @@ impl Files {
 pub(crate) fn draft_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.kyanite-draft"))
+}
+
+/// Where a download is kept until it is whole.
+pub(crate) fn part_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.kyanite-part"))
 }
 
 /// Whether an error means that there is nothing at the path.

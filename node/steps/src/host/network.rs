@@ -68,6 +68,17 @@ pub(crate) fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }
 
+/// Where the body of an answer goes.
+pub trait Body: std::io::Write {
+    /// Told before the first byte, with the length where the server says it. Without consent nothing is written.
+    fn begin(&mut self, _status: u16, _length: Option<u64>) -> std::io::Result<bool> {
+        Ok(true)
+    }
+}
+
+impl Body for Vec<u8> {}
+impl Body for std::io::Sink {}
+
 /// An answer, whatever it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::{
-    Command, CommandError, Files, Finished, Host, NetworkError, Request, Response, dialler, process,
+    Body, Command, CommandError, Files, Finished, Host, NetworkError, Request, Response, dialler,
+    process,
 };
 use crate::engine::Stop;
 
@@ -50,7 +51,7 @@ impl Host for RealHost {
     fn http(
         &self,
         request: &Request,
-        body: &mut dyn std::io::Write,
+        body: &mut dyn Body,
         stop: &Stop,
     ) -> Result<Response, NetworkError> {
         dialler::http(request, body, stop)

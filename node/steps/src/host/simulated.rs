@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::simulated_systemd::{Systemd, UnitRecord};
 use super::{
-    Command, CommandError, Entry, Files, Finished, Host, Kind, NetworkError, Operation, Request,
-    Response,
+    Body, Command, CommandError, Entry, Files, Finished, Host, Kind, NetworkError, Operation,
+    Request, Response,
 };
 use crate::engine::Stop;
 
@@ -372,7 +372,7 @@ impl Host for SimulatedHost {
     fn http(
         &self,
         request: &Request,
-        body: &mut dyn io::Write,
+        body: &mut dyn Body,
         _stop: &Stop,
     ) -> Result<Response, NetworkError> {
         let broken = |cause: String| NetworkError::Protocol {
@@ -387,8 +387,12 @@ impl Host for SimulatedHost {
         let (status, content) = self
             .page(&request.url)
             .map_err(|e| self.wait_for(e, request.timeout))?;
-        body.write_all(&content)
-            .map_err(|e| broken(e.to_string()))?;
+        let length = u64::try_from(content.len()).ok();
+        let wanted = body.begin(status, length);
+        if wanted.map_err(|e| broken(e.to_string()))? {
+            body.write_all(&content)
+                .map_err(|e| broken(e.to_string()))?;
+        }
         Ok(Response { status })
     }
 

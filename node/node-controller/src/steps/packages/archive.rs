@@ -124,7 +124,7 @@ pub(super) fn fetched(
     let change = match sha256 {
         Some(sha256) if direct => {
             let content = Content::Download {
-                url: url.clone(),
+                urls: vec![url.clone()],
                 sha256,
             };
             Change::File(File::new(&path, 0o644, content))
