@@ -18,6 +18,9 @@ pub(crate) enum FlexNode {
     Bootstrap {
         #[command(flatten)]
         config: Config,
+        /// Take everything that would be fetched from a bundle: nothing is asked of the network but the cluster
+        #[arg(long, value_name = "FILE")]
+        offline_bundle: Option<PathBuf>,
     },
     /// Take this machine out of its cluster, and back to what it was before
     #[command(visible_alias = "reset")]
@@ -38,6 +41,8 @@ pub(crate) enum FlexNode {
         #[arg(long, value_name = "COUNT", hide = true)]
         looks: Option<u32>,
     },
+    /// Bring other versions to this node: fetched first, its pods evicted, and back to what worked unless it comes back Ready
+    Upgrade(Upgrade),
     /// What a bootstrap would change on this machine, without changing any of it
     Plan {
         #[command(flatten)]
@@ -63,6 +68,9 @@ pub(crate) enum FlexNode {
     Status,
     /// Print a token of this machine's identity, as kubectl and kubelets ask exec plugins for it
     Token(Token),
+    /// Bundles for machines without a way to the places where programs come from
+    #[command(subcommand)]
+    Bundle(Bundle),
     /// Print the version
     Version,
     /// What the machine is in Azure
@@ -74,6 +82,12 @@ pub(crate) enum FlexNode {
         /// Whether it is so, make it so, take it back
         #[arg(value_enum)]
         verb: Verb,
+        #[command(flatten)]
+        config: Config,
+    },
+    /// Serve the identity of this machine, as Azure's agent of Arc does where it is installed
+    #[command(hide = true)]
+    Himds {
         #[command(flatten)]
         config: Config,
     },
@@ -90,6 +104,36 @@ pub(crate) struct Config {
     /// The configuration, as upstream has it
     #[arg(long = "config", value_name = "FILE", default_value = flex_node::paths::CONFIG)]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Upgrade {
+    #[command(flatten)]
+    pub(crate) config: Config,
+    /// The kubelet, from Kubernetes' releases or a mirror of them
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kubernetes: Option<String>,
+    /// containerd
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) containerd: Option<String>,
+    /// runc
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) runc: Option<String>,
+    /// This program itself: another build of it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent: Option<PathBuf>,
+    /// Take everything that would be fetched from a bundle
+    #[arg(long, value_name = "FILE")]
+    pub(crate) offline_bundle: Option<PathBuf>,
+    /// How many seconds pods may take to go
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub(crate) drain_timeout: u64,
+    /// How many seconds the node may take to be Ready again before it goes back
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub(crate) timeout: u64,
+    /// Go on when pods do not go in time
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -115,6 +159,12 @@ pub(crate) enum Azure {
     Role,
     /// What the cluster is.
     Cluster,
+    /// What the identity may do in the cluster.
+    Access,
+    /// What the kubelet serves with.
+    Serving,
+    /// Whether the cluster can have such a node.
+    Conditions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -136,6 +186,27 @@ pub(crate) enum Node {
         /// Seconds; 0 looks once
         #[arg(long, default_value_t = 0)]
         timeout: u64,
+        /// It must have said so since then, in seconds since 1970
+        #[arg(long)]
+        since: Option<i64>,
+    },
+    /// Let it take no pods
+    Cordon {
+        #[arg(long)]
+        name: String,
+    },
+    /// Let it take pods again
+    Uncordon {
+        #[arg(long)]
+        name: String,
+    },
+    /// Evict its pods, and wait until they are gone
+    Drain {
+        #[arg(long)]
+        name: String,
+        /// Seconds
+        #[arg(long)]
+        timeout: u64,
     },
     /// Delete it
     Remove {
@@ -143,6 +214,9 @@ pub(crate) enum Node {
         name: String,
         #[arg(long)]
         kubeconfig: Option<PathBuf>,
+        /// Whom to ask for somebody who may
+        #[arg(long, conflicts_with = "kubeconfig")]
+        config: Option<PathBuf>,
     },
 }
 
@@ -150,4 +224,24 @@ pub(crate) enum Node {
 pub(crate) enum Pods {
     /// End them all
     Stop,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bundle {
+    /// Fetch and verify everything that a bootstrap with this configuration would fetch, into one file
+    Create {
+        #[command(flatten)]
+        config: Config,
+        /// The bundle
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+        /// Archives of images to bring along, such as that of pods' sandboxes
+        #[arg(long, value_name = "FILE")]
+        image: Vec<PathBuf>,
+    },
+    /// What is in a bundle, verified
+    Show {
+        /// The bundle
+        file: PathBuf,
+    },
 }

@@ -1,15 +1,20 @@
 //! `kyanite flex-node`: the Flex Node agent's commands. What they do is in the crate of that name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use flex_node::agent::Agent;
+use flex_node::agent::{Agent, Metrics};
+use flex_node::bundle::{self, Digest};
 use flex_node::checks::{self, Finding, Severity};
 use flex_node::config::{self, Problem};
-use flex_node::journey::{Departure, Journey, Memory, Said, WORKERS};
+use flex_node::himds::Service;
+use flex_node::identity::Local;
+use flex_node::journey::{Departure, Journey, Memory, Said, WORKERS, bar, upgrade};
 use flex_node::steps::Wish;
-use flex_node::{cluster, identity, paths, token};
+use flex_node::versions::Versions;
+use flex_node::{cluster, drain, identity, membership, paths, token};
 use serde_json::json;
 use steps::engine::{Outcome, Stop};
 use steps::host::{Host, RealHost};
@@ -22,7 +27,12 @@ use crate::printer::{Printer, table};
 /// Runs a command. Exit codes are those of `flex_node::codes`.
 pub(super) fn run(command: FlexNode, printer: &Printer) -> Result<ExitCode> {
     match command {
-        FlexNode::Bootstrap { config } => bootstrap(&config.file, printer),
+        FlexNode::Bootstrap {
+            config,
+            offline_bundle,
+        } => bootstrap(&config.file, offline_bundle, printer),
+        FlexNode::Upgrade(flags) => upgrade(&flags, printer),
+        FlexNode::Bundle(bundle) => bundles(&bundle, printer),
         FlexNode::Unbootstrap { kubeconfig, .. } => unbootstrap(kubeconfig.as_deref(), printer),
         FlexNode::Agent { config, looks } => agent(&config.file, looks, printer),
         FlexNode::Plan { config } => plan(&config.file, printer),
@@ -50,7 +60,11 @@ pub(super) fn run(command: FlexNode, printer: &Printer) -> Result<ExitCode> {
         }
         FlexNode::Status => status(printer),
         FlexNode::Version => version(printer),
-        FlexNode::Node(node) => super::small_runtime()?.block_on(own_node(node)),
+        FlexNode::Himds { config } => {
+            let wish = wish(&config.file, printer)?;
+            super::small_runtime()?.block_on(himds(&wish))
+        }
+        FlexNode::Node(node) => super::small_runtime()?.block_on(own_node(node, printer)),
         FlexNode::Pods(Pods::Stop) => super::small_runtime()?.block_on(async {
             let count = cluster::stop_pods().await.map_err(failed)?;
             printer.result(&format!("{count} pods ended"), &json!({"pods": count}));
@@ -63,13 +77,55 @@ fn failed(cause: String) -> Failure {
     Failure::new(Code::Failure, cause)
 }
 
-async fn own_node(node: Node) -> Result<ExitCode> {
+/// Serves until it is ended.
+async fn himds(wish: &Wish) -> Result<ExitCode> {
+    let local = Local::here(|name| std::env::var(name).ok());
+    let listener = super::serve::listen(token::HIMDS_ADDRESS.parse().expect("an address")).await?;
+    let service = Service::open(&wish.config, &local.keys, flex_node::himds::proofs()).await;
+    let service = Arc::new(service.map_err(refused)?);
+    tokio::select! {
+        () = service.serve(listener) => {}
+        () = super::serve::told_to_stop() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn own_node(node: Node, printer: &Printer) -> Result<ExitCode> {
+    let kubeconfig = Path::new(paths::KUBECONFIG);
     let done = match node {
-        Node::Wait { name, timeout } => {
-            let kubeconfig = Path::new(paths::KUBECONFIG);
-            cluster::wait_ready(kubeconfig, &name, Duration::from_secs(timeout)).await
+        Node::Wait {
+            name,
+            timeout,
+            since,
+        } => {
+            let since = since.and_then(|second| jiff::Timestamp::from_second(second).ok());
+            cluster::wait_ready(kubeconfig, &name, Duration::from_secs(timeout), since).await
         }
-        Node::Remove { name, kubeconfig } => cluster::remove(kubeconfig, &name).await,
+        Node::Cordon { name } => drain::cordon(kubeconfig, &name, true).await.map(|was| {
+            let text = if was {
+                "was cordoned"
+            } else {
+                "is cordoned now"
+            };
+            printer.result(text, &json!({ "was": was }));
+        }),
+        Node::Uncordon { name } => drain::cordon(kubeconfig, &name, false).await.map(drop),
+        Node::Drain { name, timeout } => {
+            let patience = Duration::from_secs(timeout);
+            drain::drain(kubeconfig, &name, patience).await.map(drop)
+        }
+        Node::Remove {
+            name,
+            config: Some(file),
+            ..
+        } => {
+            let wish = wish(&file, printer)?;
+            let gone = membership::remove_node(&wish.config, &name).await;
+            gone.map(drop).map_err(|refused| refused.to_string())
+        }
+        Node::Remove {
+            name, kubeconfig, ..
+        } => cluster::remove(kubeconfig, &name).await,
     };
     done.map_err(failed).map(|()| ExitCode::SUCCESS)
 }
@@ -104,7 +160,13 @@ async fn azure(what: Azure, verb: Verb, wish: &Wish, printer: &Printer) -> Resul
         Verb::Remove => identity::Verb::Remove,
     };
     let done = match what {
-        Azure::Arc => identity::machine(config, verb, &wish.name).await,
+        Azure::Arc => {
+            let local = Local::here(|name| std::env::var(name).ok());
+            identity::machine(config, verb, &wish.name, &local).await
+        }
+        Azure::Conditions => identity::conditions(config).await,
+        Azure::Access => membership::access(config, verb, &wish.name).await,
+        Azure::Serving => membership::serving(config, verb, &wish.name).await,
         Azure::Role => identity::role(config, verb, &wish.name).await,
         Azure::Cluster => identity::cluster(config)
             .await
@@ -132,8 +194,14 @@ fn stop() -> Result<Stop> {
     Stop::new().map_err(|e| failed(format!("cannot make an event counter: {e}")))
 }
 
-/// The configuration with what is around it. Warnings are said; problems end it, all of them at once.
+/// The configuration, with the versions that an upgrade chose.
 fn wish(file: &Path, printer: &Printer) -> Result<Wish> {
+    let base = base_wish(file, printer)?;
+    Ok(Versions::read(RealHost::new().files()).applied(&base))
+}
+
+/// The configuration with what is around it. Warnings are said; problems end it, all of them at once.
+fn base_wish(file: &Path, printer: &Printer) -> Result<Wish> {
     let text = std::fs::read_to_string(file).map_err(|e| {
         Failure::file("read", file, &e)
             .hint("--config names another one; the README has the smallest")
@@ -157,6 +225,8 @@ fn wish(file: &Path, printer: &Printer) -> Result<Wish> {
         file: file.display().to_string(),
         program: program()?,
         name,
+        agent: None,
+        bundle: None,
     })
 }
 
@@ -190,6 +260,12 @@ fn unusable(file: &Path, problems: &[Problem]) -> Failure {
 fn tell(said: &Said<'_>, printer: &Printer) {
     match said {
         Said::Phase { name, detail, time } => printer.stage(name, detail, time.as_millis()),
+        Said::Fetching {
+            step,
+            bytes,
+            total,
+            rate,
+        } => printer.waiting(&bar(step, *bytes, *total, *rate)),
         Said::Again { step, cause } => printer.note(&format!("  {step}: {cause}; once more")),
         Said::Step { report, .. } => {
             if report.outcome != Outcome::Failed {
@@ -199,10 +275,107 @@ fn tell(said: &Said<'_>, printer: &Printer) {
     }
 }
 
-fn bootstrap(file: &Path, printer: &Printer) -> Result<ExitCode> {
+/// How long an upgrade that somebody else has begun may take to be taken back.
+const RECOVERY: upgrade::Manner = upgrade::Manner {
+    drain: Duration::from_secs(300),
+    patience: Duration::from_secs(300),
+    force: false,
+};
+
+fn upgrade(flags: &flags::Upgrade, printer: &Printer) -> Result<ExitCode> {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let mut base = base_wish(&flags.config.file, printer)?;
+    base.bundle = bundle_of(flags.offline_bundle.as_deref());
+    let host = RealHost::new();
+    if Memory::read(&host).is_none() {
+        return Err(Failure::new(Code::NotFound, "this machine is no node")
+            .hint("make it one with `aks-flex-node bootstrap --config FILE`"));
+    }
+    let to = Versions {
+        kubernetes: flags.kubernetes.clone(),
+        containerd: flags.containerd.clone(),
+        runc: flags.runc.clone(),
+        agent: flags.agent.as_deref().map(staged).transpose()?,
+    };
+    let news = |said: &Said<'_>| tell(said, printer);
+    let journey = Journey {
+        host: &host,
+        stop: stop_on_signals()?,
+        news: &news,
+        workers: WORKERS,
+    };
+    let manner = upgrade::Manner {
+        drain: Duration::from_secs(flags.drain_timeout),
+        patience: Duration::from_secs(flags.timeout),
+        force: flags.force,
+    };
+    let upgraded = journey.upgrade(&base, &to, manner);
+    let text = match &upgraded.failure {
+        None => format!("node {} is upgraded", base.name),
+        Some(failure) => format!("failed: {}\nhint: {}", failure.cause, failure.remedy),
+    };
+    printer.result(&text, &upgraded.value());
+    Ok(ExitCode::from(upgraded.code))
+}
+
+/// Another build of this program, where it stays for as long as it is in use; goes with the node.
+fn staged(file: &Path) -> Result<String> {
+    let read = |e: std::io::Error| Failure::file("read", file, &e);
+    let mut context = Digest::new();
+    std::io::copy(&mut std::fs::File::open(file).map_err(read)?, &mut context).map_err(read)?;
+    let directory = Path::new(bundle::CACHE).join(format!("agent-{}", &context.hex()[..16]));
+    let target = directory.join("aks-flex-node");
+    let failed = |e: std::io::Error| Failure::file("write", &target, &e);
+    std::fs::create_dir_all(&directory).map_err(failed)?;
+    std::fs::copy(file, &target).map_err(failed)?;
+    Ok(target.display().to_string())
+}
+
+fn bundle_of(file: Option<&Path>) -> Option<String> {
+    let file = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+    file.map(|file| file.display().to_string())
+}
+
+fn bundles(command: &flags::Bundle, printer: &Printer) -> Result<ExitCode> {
+    let refused = |failure: steps::engine::Failure| failed(failure.cause).hint(failure.remedy);
+    let manifest = match command {
+        flags::Bundle::Show { file } => bundle::show(file).map_err(refused)?,
+        flags::Bundle::Create {
+            config,
+            output,
+            image,
+        } => {
+            let wish = wish(&config.file, printer)?;
+            let news = |said: &Said<'_>| tell(said, printer);
+            let create = bundle::Create {
+                wish: &wish,
+                output,
+                images: image,
+                news: &news,
+            };
+            create.run(&stop_on_signals()?).map_err(refused)?
+        }
+    };
+    let rows = manifest.files.iter();
+    let rows = rows.map(|file| {
+        vec![
+            file.name.clone(),
+            file.size.to_string(),
+            file.sha256.clone(),
+        ]
+    });
+    printer.result(
+        &table(&["FILE", "BYTES", "SHA-256"], rows),
+        &json!(manifest),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bootstrap(file: &Path, bundle: Option<PathBuf>, printer: &Printer) -> Result<ExitCode> {
     // Modes are set as asked for, not as the caller's mask would have them.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let wish = wish(file, printer)?;
+    let mut wish = wish(file, printer)?;
+    wish.bundle = bundle_of(bundle.as_deref());
     let host = RealHost::new();
     let news = |said: &Said<'_>| tell(said, printer);
     let journey = Journey {
@@ -265,18 +438,47 @@ fn departure_text(departure: &Departure) -> String {
 
 fn agent(file: &Path, looks: Option<u32>, printer: &Printer) -> Result<ExitCode> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let wish = wish(file, printer)?;
     let host = RealHost::new();
+    recover(&base_wish(file, printer)?, &host, printer)?;
+    let wish = wish(file, printer)?;
     let runtime = super::small_runtime()?;
+    let metrics = Metrics::default();
+    // A loop that ends after some looks is somebody's who watches.
+    if looks.is_none() && !wish.config.agent.metrics.is_empty() {
+        match std::net::TcpListener::bind(&wish.config.agent.metrics) {
+            Ok(listener) => metrics.serve(listener),
+            Err(error) => printer.note(&format!("{}: {error}", wish.config.agent.metrics)),
+        }
+    }
     let agent = Agent {
         host: &host,
         stop: stop_on_signals()?,
         wish: &wish,
         ask_cluster: &|| runtime.block_on(cluster::look(Path::new(paths::KUBECONFIG), &wish.name)),
+        ask_goal: &|| runtime.block_on(identity::goal(&wish.config, &wish.name)),
+        metrics: &metrics,
         log: &|line| printer.note(line),
     };
     agent.run(looks);
     Ok(ExitCode::SUCCESS)
+}
+
+/// An upgrade that was killed is taken back before anything else is looked at. One that is under way holds the lock, and is left alone.
+fn recover(base: &Wish, host: &RealHost, printer: &Printer) -> Result<()> {
+    let journey = Journey {
+        host,
+        stop: stop()?,
+        news: &|_| {},
+        workers: WORKERS,
+    };
+    if journey.is_upgrading() {
+        let told = journey.recover(base, RECOVERY);
+        match &told.failure {
+            None => printer.note("an upgrade that did not end was taken back"),
+            Some(failure) => printer.note(&format!("an upgrade did not end: {}", failure.cause)),
+        }
+    }
+    Ok(())
 }
 
 fn plan(file: &Path, printer: &Printer) -> Result<ExitCode> {

@@ -59,7 +59,8 @@ impl Site {
             .args(words.split_whitespace())
             .arg("--config")
             .arg(config)
-            .env("AKS_FLEX_NODE_TOKENS", self.dir.path().join("tokens"));
+            .env("AKS_FLEX_NODE_TOKENS", self.dir.path().join("tokens"))
+            .env("AKS_FLEX_NODE_STATE", self.dir.path().join("state"));
         said(&mut command)
     }
 }

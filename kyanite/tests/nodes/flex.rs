@@ -1,7 +1,10 @@
 //! A machine of its own, no virtual machine of any cloud, joins a cluster with aks-flex-node, runs a pod, and leaves as it
 //! came. Needs root, containerd and kubectl; skipped, loudly, without.
 
+mod arc;
+mod mirror;
 mod site;
+mod upstream;
 
 use std::time::Instant;
 
@@ -48,7 +51,7 @@ fn config(site: &Site) -> Value {
 // Bound to its node: other pods of a new cluster may keep the scheduler busy.
 fn pod() -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "once"},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "once", "labels": {"app": "once"}},
         "spec": {"nodeName": MACHINE, "restartPolicy": "Never", "automountServiceAccountToken": false,
             "containers": [{"name": "once", "image": IMAGE, "imagePullPolicy": "Never",
                 "command": ["/busybox", "sh", "-c", "/busybox ip -o -4 addr show eth0 && /busybox sleep 3600"]}]},

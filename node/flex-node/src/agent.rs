@@ -6,6 +6,7 @@
 
 mod decide;
 mod look;
+mod metrics;
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 pub use decide::{Decision, History, Observation, Readiness, decide};
 use look::Looking;
+pub use metrics::Metrics;
 
 use crate::cluster::Seen;
 use crate::journey::{Journey, WORKERS};
@@ -31,6 +33,9 @@ const COMPARE_EVERY: u32 = 10;
 /// Somebody who knows what the cluster says of the node.
 pub type AskCluster<'a> = dyn Fn() -> Result<Seen, String> + 'a;
 
+/// Somebody who knows which version the cluster wants here.
+pub type AskGoal<'a> = dyn Fn() -> Option<String> + 'a;
+
 /// The loop, until it is told to stop.
 pub struct Agent<'a> {
     /// The machine.
@@ -41,6 +46,10 @@ pub struct Agent<'a> {
     pub wish: &'a Wish,
     /// What the cluster says of it.
     pub ask_cluster: &'a AskCluster<'a>,
+    /// Which version the cluster wants.
+    pub ask_goal: &'a AskGoal<'a>,
+    /// What is told to Prometheus.
+    pub metrics: &'a Metrics,
     /// Where lines go.
     pub log: &'a (dyn Fn(&str) + Sync),
 }
@@ -67,12 +76,14 @@ impl Agent<'_> {
             stop: &self.stop,
             wish: self.wish,
             ask_cluster: self.ask_cluster,
+            ask_goal: self.ask_goal,
         };
         let observation = looking.look(compares);
         let now = self.host.now();
         let may = self.wish.config.agent.remediates;
         let decision = decide(&observation, history, now, may);
         self.write_status(&looking.status(&observation, &decision, now));
+        self.metrics.looked(&observation, &decision, history, now);
         match &decision {
             Decision::Well => history.well(now),
             Decision::Wait(why) | Decision::AskSomebody(why) => (self.log)(why),
@@ -84,6 +95,11 @@ impl Agent<'_> {
                     (self.log)(&error.to_string());
                 }
             }
+            Decision::Upgrade(version, why) => {
+                (self.log)(&format!("{why}: upgrading"));
+                history.tried(now);
+                self.upgrade(version);
+            }
             Decision::Converge(why) => {
                 (self.log)(&format!("{why}: bringing it back"));
                 history.tried(now);
@@ -91,6 +107,23 @@ impl Agent<'_> {
             }
         }
         decision
+    }
+
+    /// In a process of its own, as a person would: what ends it does not end the agent.
+    fn upgrade(&self, version: &str) {
+        let words = [
+            "upgrade",
+            "--config",
+            &self.wish.file,
+            "--kubernetes",
+            version,
+        ];
+        let command = self.wish.own(&words).at_most(Duration::from_secs(3600));
+        match self.host.run(&command, &self.stop) {
+            Ok(finished) if finished.success() => (self.log)("it runs that version"),
+            Ok(finished) => (self.log)(&finished.last_words()),
+            Err(error) => (self.log)(&error.to_string()),
+        }
     }
 
     fn converge(&self) {

@@ -1,6 +1,8 @@
 //! What can be wrong with the machine, the cluster's reach and the node: each finding says what, why it matters, and the
 //! command that mends it. Before the first change (`preflight`) and any time later (`doctor`), one table.
 
+mod reach;
+
 use std::time::Duration;
 
 use ::steps::engine::{Scene, Stop};
@@ -115,6 +117,7 @@ pub fn machine(wish: &Wish, scene: &Scene<'_>) -> Vec<Finding> {
 pub fn preflight(wish: &Wish, host: &dyn Host, stop: &Stop) -> Vec<Finding> {
     let scene = scene(host, stop);
     let mut found = ask(MACHINE, wish, &scene);
+    found.extend(ask(reach::CHECKS, wish, &scene));
     found.extend(ask(REACH, wish, &scene));
     found
 }

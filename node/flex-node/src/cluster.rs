@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client_runtime::Connection;
 use http::{Method, Request};
+use jiff::Timestamp;
 use kubelet::cri::{
     Client, ListPodSandboxRequest, RemovePodSandboxRequest, Runtime as _, StopPodSandboxRequest,
 };
@@ -29,6 +30,24 @@ pub enum Seen {
     Absent,
 }
 
+pub(crate) async fn client(kubeconfig: &Path) -> Result<kube::Client, String> {
+    let connection = Connection::Kubeconfig(kubeconfig.to_owned());
+    let client = client_runtime::client(&connection, "aks-flex-node").await;
+    client.map_err(|e| e.to_string())
+}
+
+/// Whether the node has said how it is since then: what it said before says nothing of what it runs now.
+fn is_since(node: &Value, since: Option<Timestamp>) -> bool {
+    let Some(since) = since else { return true };
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
+    let heard = ready.and_then(|ready| ready["lastHeartbeatTime"].as_str()?.parse().ok());
+    heard.is_some_and(|heard: Timestamp| heard >= since)
+}
+
 /// Reads a node object.
 pub fn seen(node: &Value) -> Seen {
     let conditions = node["status"]["conditions"].as_array();
@@ -47,9 +66,7 @@ pub fn seen(node: &Value) -> Seen {
 }
 
 async fn ask(kubeconfig: &Path, method: Method, name: &str) -> Result<Option<Value>, String> {
-    let connection = Connection::Kubeconfig(kubeconfig.to_owned());
-    let client = client_runtime::client(&connection, "aks-flex-node").await;
-    let client = client.map_err(|e| e.to_string())?;
+    let client = client(kubeconfig).await?;
     let request = Request::builder()
         .method(method)
         .uri(format!("/api/v1/nodes/{name}"))
@@ -70,18 +87,27 @@ pub async fn look(kubeconfig: &Path, name: &str) -> Result<Seen, String> {
     Ok(node.map_or(Seen::Absent, |node| seen(&node)))
 }
 
-/// Waits until a node is Ready; says why it is not when the time is over.
-pub async fn wait_ready(kubeconfig: &Path, name: &str, patience: Duration) -> Result<(), String> {
+/// Waits until a node is Ready, and has said so since a moment; says why it is not when the time is over.
+pub async fn wait_ready(
+    kubeconfig: &Path,
+    name: &str,
+    patience: Duration,
+    since: Option<Timestamp>,
+) -> Result<(), String> {
     let end = Instant::now() + patience;
     loop {
         let why = match kubeconfig.exists() {
             false => "the kubelet has no certificate yet: its request waits to be approved (`kubectl get csr`), \
                 or its bootstrap token is refused"
                 .to_owned(),
-            true => match look(kubeconfig, name).await {
-                Ok(Seen::Ready) => return Ok(()),
-                Ok(Seen::NotReady(why)) => why,
-                Ok(Seen::Absent) => "it is not registered yet".to_owned(),
+            true => match ask(kubeconfig, Method::GET, name).await {
+                Ok(None) => "it is not registered yet".to_owned(),
+                Ok(Some(node)) => match seen(&node) {
+                    Seen::Ready if is_since(&node, since) => return Ok(()),
+                    Seen::Ready => "its kubelet has not said how it is since it was started".to_owned(),
+                    Seen::NotReady(why) => why,
+                    Seen::Absent => "it is not registered yet".to_owned(),
+                },
                 Err(why) => why,
             },
         };

@@ -13,6 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub(crate) use read::KUBELET_URL;
 pub use read::{Accepted, read};
 pub use schema::known;
 
@@ -85,6 +86,8 @@ pub struct Azure {
     pub authorities: String,
     /// The cluster to join.
     pub cluster: Option<ClusterId>,
+    /// The pool whose Machine resource says which version the node is to run; none where empty.
+    pub pool: String,
 }
 
 /// A managed cluster.
@@ -224,6 +227,8 @@ pub struct Components {
     pub pause_image: String,
     /// Where containerd's metrics are.
     pub metrics_address: String,
+    /// Programs whose version is that one and no newer one: an upgrade chose it.
+    pub chosen: Vec<&'static str>,
     /// Where archives are fetched from, by program; the public places where empty. An addition of ours.
     pub mirrors: BTreeMap<String, String>,
 }
@@ -247,4 +252,6 @@ pub enum Kubelet {
 pub struct Agent {
     /// Whether it mends what has drifted.
     pub remediates: bool,
+    /// Where it tells Prometheus how the node is; nowhere where empty. An addition of ours.
+    pub metrics: String,
 }

@@ -3,23 +3,30 @@
 //! Each is three verbs, as the step engine wants them: `check` succeeds where there is nothing to do, `make` does it,
 //! `remove` takes it back. What was there before is not removed: its tag says who made it.
 
+mod arc;
+pub mod azcmagent;
+mod conditions;
 mod guid;
+pub mod own;
+pub(crate) mod private;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure::{Arm, CloudConfig, Error};
+use azure::imds::Place;
+use azure::token::{Source, Tokens};
+use azure::{Arm, CloudConfig, Endpoints, Error};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::config::{Arc as ArcMachine, ClusterId, Config, Credentials, Join};
+pub use arc::{Local, machine};
+pub use conditions::conditions;
 pub use guid::named;
 
 /// "Azure Kubernetes Service Cluster User Role": may ask how to reach the cluster, and nothing else.
 pub const CLUSTER_USER: &str = "4abbcc35-e782-43d8-92c5-2d3f1bd2253f";
-/// The tag of an Arc machine that this agent made; others are left alone when the node goes.
-const MADE_BY: &str = "aks-flex-node";
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -45,7 +52,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    fn new(cause: impl Into<String>, remedy: impl Into<String>) -> Refused {
+    pub(crate) fn new(cause: impl Into<String>, remedy: impl Into<String>) -> Refused {
         Refused {
             cause: cause.into(),
             remedy: remedy.into(),
@@ -54,7 +61,7 @@ impl Refused {
 }
 
 /// What to do about a refusal of Azure's, by what was being done.
-fn refused(doing: &str, needs: &str) -> impl Fn(Error) -> Refused {
+pub(crate) fn refused(doing: &str, needs: &str) -> impl Fn(Error) -> Refused {
     move |error| {
         let remedy = match error.status() {
             Some(403) => format!(
@@ -87,16 +94,21 @@ pub fn client(config: &Config) -> Result<Arc<wire::client::Client>, Refused> {
     Ok(Arc::new(wire::client::Client::new(tls, PATIENCE)))
 }
 
-/// The configuration as Azure's other clients have it.
-pub fn cloud_config(config: &Config) -> CloudConfig {
-    let mut cloud = CloudConfig {
+/// Which cloud, and nobody's credentials.
+fn bare_cloud_config(config: &Config) -> CloudConfig {
+    CloudConfig {
         cloud: config.azure.cloud.clone(),
         tenant_id: config.azure.tenant.clone(),
         subscription_id: config.azure.subscription.clone(),
         resource_manager_endpoint: config.azure.manager.clone(),
         user_agent: format!("aks-flex-node/kyanite-{}", env!("CARGO_PKG_VERSION")),
         ..CloudConfig::default()
-    };
+    }
+}
+
+/// The configuration as Azure's other clients have it.
+pub fn cloud_config(config: &Config) -> CloudConfig {
+    let mut cloud = bare_cloud_config(config);
     match &config.credentials {
         Some(Credentials::Secret {
             tenant,
@@ -135,11 +147,52 @@ pub fn cloud_config(config: &Config) -> CloudConfig {
     cloud
 }
 
-async fn arm(config: &Config) -> Result<Arm, Refused> {
+pub(crate) async fn arm(config: &Config) -> Result<Arm, Refused> {
     let environment = |name: &str| std::env::var(name).ok();
     Arm::connect(&cloud_config(config), client(config)?, environment)
         .await
         .map_err(refused("speak to Azure", "Reader"))
+}
+
+/// A token of who the configuration names, for somebody else than Resource Manager.
+pub(crate) async fn token_for(config: &Config, audience: &str) -> Result<String, Refused> {
+    const NEEDS: &str = "Reader";
+    let environment = |name: &str| std::env::var(name).ok();
+    let (cloud, client) = (cloud_config(config), client(config)?);
+    let none = || {
+        Refused::new(
+            "the configuration has no credentials",
+            "give `azure.servicePrincipal`",
+        )
+    };
+    let source = Source::of(&cloud, environment).ok_or_else(none)?;
+    let endpoints = Endpoints::of(&cloud, &client).await;
+    let endpoints = Endpoints {
+        audience: audience.to_owned(),
+        ..endpoints.map_err(refused("speak to Azure", NEEDS))?
+    };
+    let place = Place::of(environment);
+    let tokens = Tokens::new(source, &cloud.tenant_id, &endpoints, place, client);
+    tokens.token().await.map_err(refused("get a token", NEEDS))
+}
+
+/// As the machine itself, with the identity that Arc gave it; else as whom the configuration names.
+async fn arm_of_node(config: &Config) -> Result<Arm, Refused> {
+    let Join::Arc(_) = &config.join else {
+        return arm(config).await;
+    };
+    let cloud = CloudConfig {
+        use_managed_identity_extension: true,
+        ..bare_cloud_config(config)
+    };
+    let environment = |name: &str| match name {
+        "IDENTITY_ENDPOINT" => Some(crate::token::himds(|name| std::env::var(name).ok())),
+        "IMDS_ENDPOINT" => Some("arc".to_owned()),
+        other => std::env::var(other).ok(),
+    };
+    Arm::connect(&cloud, client(config)?, environment)
+        .await
+        .map_err(refused("speak to Azure as this machine", "Reader"))
 }
 
 /// The id of the machine's resource.
@@ -164,61 +217,13 @@ fn arc_of(config: &Config) -> Result<&ArcMachine, Refused> {
     }
 }
 
-fn cluster_of(config: &Config) -> Result<&ClusterId, Refused> {
+pub(crate) fn cluster_of(config: &Config) -> Result<&ClusterId, Refused> {
     config.azure.cluster.as_ref().ok_or_else(|| {
         Refused::new(
             "the configuration names no cluster",
             "set `azure.targetCluster.resourceId`",
         )
     })
-}
-
-/// The body of the machine's resource.
-fn machine_body(arc: &ArcMachine) -> Value {
-    let mut tags: Map<String, Value> = (arc.tags.iter())
-        .map(|(k, v)| (k.clone(), json!(v)))
-        .collect();
-    tags.insert("madeBy".into(), json!(MADE_BY));
-    json!({"location": arc.location, "tags": tags, "identity": {"type": "SystemAssigned"},
-        "properties": {"osType": "linux"}})
-}
-
-/// The Arc machine. Where Azure's own agent is installed it is the one that connects; elsewhere the resource is written
-/// directly, which clouds of one's own take.
-pub async fn machine(config: &Config, verb: Verb, host: &str) -> Result<String, Refused> {
-    const NEEDS: &str = "Azure Connected Machine Onboarding";
-    let arc = arc_of(config)?;
-    let id = machine_id(config, arc, host);
-    let arm = arm(config).await?;
-    let doing = format!("look at {id}");
-    let found: Option<Value> = arm.get(&id, "").await.map_err(refused(&doing, NEEDS))?;
-    let is_ours = |found: &Value| found["tags"]["madeBy"] == MADE_BY;
-    match (verb, found) {
-        (Verb::Check, Some(found)) if principal(&found).is_some() => Ok(format!("{id} is there")),
-        (Verb::Check, _) => Err(Refused::new(format!("{id} is not there"), "")),
-        (Verb::Make, Some(found)) if principal(&found).is_some() => Ok(format!("{id} is there")),
-        (Verb::Make, _) => {
-            let doing = format!("make {id}");
-            let made: Value = arm
-                .put(&id, &machine_body(arc), "")
-                .await
-                .map_err(refused(&doing, NEEDS))?;
-            match principal(&made) {
-                Some(principal) => Ok(format!("{id} has the identity {principal}")),
-                None => Err(Refused::new(
-                    format!("{id} has no identity yet"),
-                    "run again: it is given within seconds",
-                )),
-            }
-        }
-        (Verb::Remove, Some(found)) if is_ours(&found) => {
-            let doing = format!("remove {id}");
-            arm.delete(&id).await.map_err(refused(&doing, NEEDS))?;
-            Ok(format!("{id} is gone"))
-        }
-        (Verb::Remove, Some(_)) => Ok(format!("{id} was there before, and stays")),
-        (Verb::Remove, None) => Ok(format!("{id} is gone")),
-    }
 }
 
 fn principal(machine: &Value) -> Option<&str> {
@@ -302,11 +307,12 @@ async fn assign(arm: &Arm, config: &Config, id: &str, principal: &str) -> Result
     }
 }
 
-/// Where the cluster is and who vouches for it, from a user's credential: an administrator's is never asked for.
+/// Where the cluster is and who vouches for it, from a user's credential. A machine of Arc asks as itself: that its role has
+/// arrived where it counts is seen by using it.
 pub async fn cluster(config: &Config) -> Result<Value, Refused> {
     const NEEDS: &str = "Azure Kubernetes Service Cluster User Role";
     let cluster = cluster_of(config)?;
-    let arm = arm(config).await?;
+    let arm = arm_of_node(config).await?;
     let path = format!("{}/listClusterUserCredential", cluster.id);
     let answer: Value = arm.ask(&path, &json!({})).await.map_err(refused(
         &format!("ask {} for a credential", cluster.name),
@@ -324,8 +330,24 @@ pub async fn cluster(config: &Config) -> Result<Value, Refused> {
     server_of(&answer, &cluster.name).ok_or_else(unreadable)
 }
 
+/// The version that the cluster's Machine resource wants of this node; nothing where there is none.
+pub async fn goal(config: &Config, node: &str) -> Option<String> {
+    let cluster = cluster_of(config).ok()?;
+    if config.azure.pool.is_empty() {
+        return None;
+    }
+    let id = format!(
+        "{}/agentPools/{}/machines/{node}",
+        cluster.id, config.azure.pool
+    );
+    let arm = arm_of_node(config).await.ok()?;
+    let found: Value = arm.get(&id, "").await.ok()??;
+    let version = &found["properties"]["kubernetes"]["orchestratorVersion"];
+    version.as_str().map(str::to_owned)
+}
+
 /// Server and authority in a list of kubeconfigs. One that nobody vouches for is none.
-fn server_of(answer: &Value, name: &str) -> Option<Value> {
+pub(crate) fn server_of(answer: &Value, name: &str) -> Option<Value> {
     let text = STANDARD
         .decode(answer["kubeconfigs"][0]["value"].as_str()?)
         .ok()?;

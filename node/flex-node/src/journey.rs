@@ -2,9 +2,10 @@
 //! in phases with their times; how it ended is kept.
 
 mod lock;
-mod telling;
+pub(crate) mod telling;
 #[cfg(test)]
 mod tests;
+pub mod upgrade;
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::steps::{Phase, Wish, phase_of, steps};
 use crate::{codes, paths};
 use lock::Lock;
 use telling::Telling;
-pub use telling::{News, Said};
+pub use telling::{News, Said, bar};
 
 /// Steps at once: most wait for the disk, for systemd or for the network.
 pub const WORKERS: usize = 8;
@@ -76,7 +77,8 @@ impl Journey<'_> {
         Engine {
             host: self.host,
             state: paths::STATE.into(),
-            stop: self.stop.clone(),
+            // A run that fails ends itself, and nobody who goes on after it.
+            stop: self.stop.part().unwrap_or_else(|_| self.stop.clone()),
             watcher: telling,
             workers: self.workers,
             deadline: DEADLINE,
@@ -299,8 +301,11 @@ impl Journey<'_> {
         })?;
         let mut words: Vec<&str> = rest.iter().map(String::as_str).collect();
         words.extend(["node", "remove", "--name", &memory.node]);
-        if let Some(file) = kubeconfig {
-            words.extend(["--kubeconfig", file]);
+        match kubeconfig {
+            Some(file) => words.extend(["--kubeconfig", file]),
+            // Whoever joined with Azure's help has somebody to ask.
+            None if memory.join != "bootstrap token" => words.extend(["--config", &memory.config]),
+            None => {}
         }
         let command = Command::new(program, &words).at_most(Duration::from_secs(30));
         let remedy = format!(
@@ -353,6 +358,8 @@ impl Journey<'_> {
             paths::CLUSTER,
             paths::STATUS,
             paths::TOKENS,
+            crate::versions::FILE,
+            upgrade::RECORD,
         ];
         // While something is left, another run must know what it was about.
         if !is_node_left {

@@ -28,6 +28,9 @@ pub const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 pub const CNI_TEMPLATE: &str = "/etc/containerd/kubenet_template.conf";
 /// containerd's unit, where nobody else brought one.
 pub const CONTAINERD_UNIT: &str = "/etc/systemd/system/containerd.service";
+/// What makes a package's unit start the program that was fetched.
+pub const CONTAINERD_DROP_IN: &str =
+    "/etc/systemd/system/containerd.service.d/10-aks-flex-node.conf";
 /// containerd's socket.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// Plugins of the pod network.
@@ -38,6 +41,12 @@ pub const SYSCTL: &str = "/etc/sysctl.d/999-sysctl-aks.conf";
 pub const STATUS: &str = "/run/aks-flex-node/status.json";
 /// The agent's unit.
 pub const AGENT_UNIT: &str = "/etc/systemd/system/aks-flex-node-agent.service";
+/// What the kubelet serves with, where the agent had it signed.
+pub const SERVING_CERTIFICATE: &str = "/var/lib/kubelet/pki/serving.crt";
+/// Its key.
+pub const SERVING_KEY: &str = "/var/lib/kubelet/pki/serving.key";
+/// The unit that serves the identity of a machine that connected itself.
+pub const HIMDS_UNIT: &str = "/etc/systemd/system/aks-flex-node-himds.service";
 /// Where an agent of Arc lays down its proofs.
 pub const ARC_TOKENS: &str = "/var/opt/azcmagent/tokens";
 

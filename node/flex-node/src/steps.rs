@@ -6,10 +6,10 @@
 
 mod activation;
 mod data;
-mod fetch;
+pub(crate) mod fetch;
 mod identity;
 mod installation;
-mod programs;
+pub(crate) mod programs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,10 @@ pub struct Wish {
     pub program: Vec<String>,
     /// The node's name.
     pub name: String,
+    /// Another file that this program is to be a copy of, where an upgrade chose one.
+    pub agent: Option<String>,
+    /// A file that has everything that would be fetched.
+    pub bundle: Option<String>,
 }
 
 impl Wish {
@@ -153,25 +157,33 @@ const TABLE: &[Row] = &[
     looks(FIRST, Installation, code::PREFLIGHT, installation::fit),
     does("connect-arc", Identity, code::AUTH, identity::arc).when(is_arc).trying(4, 5000, 120, 300),
     does("assign-roles", Identity, code::PERMISSION, identity::roles).when(is_arc).after(&["connect-arc"]).trying(6, 5000, 60, 180),
-    looks("identity-token", Identity, code::AUTH, identity::token).when(has_exec).after(&["connect-arc"]).trying(20, 2000, 30, 120),
+    does("serve-identity", Identity, code::HOST, identity::serve).when(is_arc).after(&["connect-arc"]).trying(3, 2000, 60, 120),
+    looks("identity-token", Identity, code::AUTH, identity::token).when(has_exec).after(&["serve-identity"]).trying(60, 500, 30, 120),
     does("claim-directories", Installation, code::HOST, data::claim).after(&["check-machine"]),
     does("configure-kernel", Installation, code::HOST, installation::kernel),
     does("disable-swap", Installation, code::HOST, installation::swap).trying(2, 1000, 60, 120),
-    does("install-runc", Installation, code::INTEGRITY, programs::runc).after(&["claim-directories"]).trying(4, 2000, 300, 900),
-    does("install-containerd", Installation, code::INTEGRITY, programs::containerd).after(&["claim-directories"]).trying(4, 2000, 300, 900),
-    does("install-kubelet", Installation, code::INTEGRITY, programs::kubelet).after(&["claim-directories"]).trying(4, 2000, 300, 900),
-    does("install-cni", Installation, code::INTEGRITY, programs::cni).after(&["claim-directories"]).trying(4, 2000, 300, 900),
+    does("unpack-bundle", Installation, code::INTEGRITY, fetch::unpack_bundle).when(has_bundle).after(&["claim-directories"]).trying(1, 0, 300, 300),
+    does("install-program", Installation, code::HOST, programs::own).when(|wish| wish.agent.is_some()).after(&["claim-directories"]).trying(1, 0, 120, 120),
+    does("install-runc", Installation, code::INTEGRITY, programs::runc).after(&["claim-directories", "unpack-bundle"]).trying(4, 2000, 300, 900),
+    does("install-containerd", Installation, code::INTEGRITY, programs::containerd).after(&["claim-directories", "unpack-bundle"]).trying(4, 2000, 300, 900),
+    does("install-kubelet", Installation, code::INTEGRITY, programs::kubelet).after(&["claim-directories", "unpack-bundle", "install-program"]).trying(4, 2000, 300, 900),
+    does("install-cni", Installation, code::INTEGRITY, programs::cni).after(&["claim-directories", "unpack-bundle"]).trying(4, 2000, 300, 900),
     does("configure-containerd", Installation, code::HOST, installation::containerd).after(&["install-containerd", "install-runc", "install-cni"]),
     does("start-containerd", Installation, code::HOST, installation::start_containerd)
         .after(&["configure-containerd", "configure-kernel"]).trying(3, 2000, 60, 120),
     looks("containerd-ready", Installation, code::HOST, installation::containerd_ready).after(&["start-containerd"]).trying(600, 100, 10, 60),
+    does("load-images", Installation, code::HOST, installation::images).when(has_bundle).after(&["containerd-ready", "unpack-bundle"]).trying(2, 1000, 120, 240),
     does("cluster-credentials", Activation, code::PERMISSION, activation::credentials).when(asks_azure)
-        .after(&["connect-arc", "assign-roles", "claim-directories"]).trying(6, 5000, 60, 240),
+        .after(&["identity-token", "assign-roles", "claim-directories"]).trying(240, 2500, 60, 660),
     looks("api-server", Activation, code::NETWORK, activation::server_answers).after(&["cluster-credentials"]).trying(30, 500, 10, 60),
+    does("grant-access", Activation, code::PERMISSION, identity::access).when(grants)
+        .after(&["cluster-credentials", "api-server"]).trying(120, 2500, 60, 300),
+    does("sign-serving", Activation, code::CLUSTER, identity::serving).when(has_signed_serving)
+        .after(&["cluster-credentials", "grant-access", "claim-directories"]).trying(10, 2000, 60, 180),
     does("configure-kubelet", Activation, code::HOST, activation::files)
         .after(&["claim-directories", "cluster-credentials", "install-kubelet"]),
     does("start-kubelet", Activation, code::HOST, activation::start)
-        .after(&["configure-kubelet", "containerd-ready", "disable-swap", "api-server", "identity-token"]).trying(3, 2000, 60, 180),
+        .after(&["configure-kubelet", "containerd-ready", "disable-swap", "api-server", "identity-token", "grant-access", "sign-serving", "load-images"]).trying(3, 2000, 60, 180),
     looks("kubelet-healthy", Activation, code::HOST, activation::healthy).after(&["start-kubelet"]).trying(900, 200, 5, 180),
     looks("node-ready", Activation, code::CLUSTER, activation::ready).after(&["start-kubelet"]).trying(1, 0, 300, 300),
     does("install-agent", Activation, code::HOST, activation::agent).after(&["node-ready", "kubelet-healthy"]),
@@ -186,10 +198,59 @@ fn has_exec(wish: &Wish) -> bool {
     !matches!(wish.config.join, Join::BootstrapToken(_))
 }
 
+/// The identity's rights in the cluster are the agent's to give: it has credentials of its own.
+fn grants(wish: &Wish) -> bool {
+    has_exec(wish) && wish.config.credentials.is_some() && wish.config.azure.cluster.is_some()
+}
+
+fn has_bundle(wish: &Wish) -> bool {
+    wish.bundle.is_some()
+}
+
+fn has_signed_serving(wish: &Wish) -> bool {
+    grants(wish) && wish.config.node.signed_serving
+}
+
 /// The server and its authority are asked of Azure, unless the configuration says both.
 fn asks_azure(wish: &Wish) -> bool {
     let node = &wish.config.node;
     node.server.is_empty() || node.authority.is_empty()
+}
+
+/// What a later run of these steps needs from elsewhere, brought into the cache: nothing that is in use changes. `program` is the
+/// one that an upgrade of this program replaces.
+pub fn prepare(wish: &Wish, program: &str) -> Vec<Step> {
+    let wish = &Arc::new(wish.clone());
+    let limit = Retry::times(4, Duration::from_secs(2), Duration::from_secs(600));
+    let fetching = programs::PREPARED.iter().map(|&(name, work)| {
+        let wish = Arc::clone(wish);
+        Step::changes(name, code::INTEGRITY, move |scene| work(&wish, scene))
+    });
+    let probe = wish.agent.clone().map(|agent| {
+        let program = program.to_owned();
+        Step::probe("check-program", code::INTEGRITY, move |scene| {
+            programs::runs(scene, &agent, &program)
+        })
+    });
+    let bundle = wish.bundle.is_some().then(|| {
+        let wish = Arc::clone(wish);
+        Step::changes("unpack-bundle", code::INTEGRITY, move |scene| {
+            fetch::unpack_bundle(&wish, scene)
+        })
+    });
+    let all = bundle
+        .into_iter()
+        .chain(fetching.map(|step| step.after(&["unpack-bundle"])))
+        .chain(probe);
+    all.map(|step| step.within(Duration::from_secs(900)).retrying(limit))
+        .collect()
+}
+
+/// The programs that an upgrade may change.
+pub fn programs_of(wish: &Wish) -> Vec<std::path::PathBuf> {
+    let mut all: Vec<std::path::PathBuf> = programs::PLACES.iter().map(Into::into).collect();
+    all.extend(wish.agent.is_some().then(|| wish.program[0].clone().into()));
+    all
 }
 
 /// Every step this configuration asks for.

@@ -3,7 +3,6 @@
 //! What upstream does with bash, curl and jq in `/var/lib/kubelet/token.sh` is done here, with time-outs, attempts and a
 //! cache that only root can read. The script stays as a line that runs this.
 
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,12 +14,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::config::{Config, Join};
-use crate::identity::{self, Refused};
+use crate::identity::{self, Refused, private};
 
 /// The application that stands for API servers of AKS.
 pub const SERVER_ID: &str = "6dae42f8-4368-4678-94ff-3960e28e3630";
 /// Where an agent of Arc listens.
 const HIMDS: &str = "http://127.0.0.1:40342/metadata/identity/oauth2/token";
+/// The address of that.
+pub const HIMDS_ADDRESS: &str = "127.0.0.1:40342";
 /// A token is given out of the cache while so much of its life is left.
 const RESERVE: Duration = Duration::from_secs(300);
 /// How often a source is asked, and how long the first wait is.
@@ -47,7 +48,7 @@ pub fn source(config: &Config, environment: impl Fn(&str) -> Option<String>) -> 
     match &config.join {
         Join::BootstrapToken(_) => None,
         Join::Arc(_) => Some(Source::Arc {
-            endpoint: environment("IDENTITY_ENDPOINT").unwrap_or_else(|| HIMDS.to_owned()),
+            endpoint: himds(&environment),
             proofs: environment("AKS_FLEX_NODE_ARC_TOKENS")
                 .map_or_else(|| ARC_PROOFS.into(), PathBuf::from),
         }),
@@ -55,6 +56,11 @@ pub fn source(config: &Config, environment: impl Fn(&str) -> Option<String>) -> 
             Source::of(&identity::cloud_config(config), environment)
         }
     }
+}
+
+/// Where the agent of Arc is asked.
+pub(crate) fn himds(environment: impl Fn(&str) -> Option<String>) -> String {
+    environment("IDENTITY_ENDPOINT").unwrap_or_else(|| HIMDS.to_owned())
 }
 
 /// The version of the contract that is asked for; v1 where nobody says.
@@ -99,24 +105,9 @@ impl Cache {
         serde_json::from_str(&text).ok()
     }
 
-    /// Written beside and renamed: whoever reads sees the old one or the new one. A cache that cannot be written is none.
+    /// A cache that cannot be written is none.
     fn write(&self, key: &str, lease: &Lease) -> std::io::Result<()> {
-        use std::io::Write as _;
-        use std::os::unix::fs::DirBuilderExt as _;
-        if !self.0.is_dir() {
-            let mut builder = std::fs::DirBuilder::new();
-            builder.recursive(true).mode(0o700).create(&self.0)?;
-        }
-        let file = self.file(key);
-        let draft = file.with_extension(format!("{}.draft", std::process::id()));
-        let mut output = std::fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&draft)?;
-        output.write_all(json!(lease).to_string().as_bytes())?;
-        std::fs::rename(&draft, &file)
+        private::write(&self.file(key), json!(lease).to_string().as_bytes())
     }
 }
 

@@ -1,5 +1,5 @@
 //! An Azure in this process: a machine connected by Arc gets tokens of its own identity from HIMDS, which proves that it is
-//! root there, and learns of its cluster from a user's credential.
+//! root there.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -8,18 +8,19 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use cloud::{Adopted, Clock, Cloud, Hollow, KeyPairFiles, Machine, Metadata};
+use cloud::{Adopted, Clock, Cloud, Hollow, KeyPairFiles};
 use flex_node::config::{self, Config};
-use flex_node::identity::{self, Verb};
+use flex_node::himds::Service;
+use flex_node::identity::own::Keys;
+use flex_node::identity::{self, Local, Verb};
 use flex_node::token::{self, Cache, SERVER_ID};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
 
 /// A cloud that knows a cluster; gives what a configuration says of both.
-async fn azure(dir: &Path) -> (Metadata, Value) {
+async fn azure(dir: &Path, throttle: bool) -> Value {
     let pki = harness::Pki::new(dir, "cloud", &["localhost"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = format!(
@@ -35,7 +36,8 @@ async fn azure(dir: &Path) -> (Metadata, Value) {
         origin: origin.clone(),
         pace: 0.0,
         issuers: Vec::new(),
-        throttle: false,
+        throttle,
+        token_lifetime: None,
         clock: Clock::system(),
         region: Arc::new(Hollow),
     };
@@ -51,12 +53,10 @@ async fn azure(dir: &Path) -> (Metadata, Value) {
     };
     let cluster = cloud.adopt(&adopted).await.unwrap();
     let own = cloud.credentials().clone();
-    let metadata = cloud.metadata();
     tokio::spawn(cloud.run(std::future::pending()));
-    let azure = json!({"subscriptionId": own.subscription, "tenantId": own.tenant, "resourceManagerEndpoint": origin,
+    json!({"subscriptionId": own.subscription, "tenantId": own.tenant, "resourceManagerEndpoint": origin,
         "certificateAuthorities": pki.ca, "servicePrincipal": {"clientId": own.client_id, "clientSecret": own.client_secret},
-        "arc": {"enabled": true, "machineName": "edge"}, "targetCluster": {"resourceId": cluster, "location": "eastus"}});
-    (metadata, azure)
+        "arc": {"enabled": true, "machineName": "edge"}, "targetCluster": {"resourceId": cluster, "location": "eastus"}})
 }
 
 fn read(azure: &Value) -> Config {
@@ -75,30 +75,26 @@ fn claims(token: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connected_machine_gets_tokens_of_its_own_identity_and_learns_of_its_cluster() {
     let dir = tempfile::tempdir().unwrap();
-    let (metadata, azure) = azure(dir.path()).await;
+    let azure = azure(dir.path(), false).await;
     let config = read(&azure);
-    let made = identity::machine(&config, Verb::Make, "edge")
+    let local = Local {
+        keys: Keys(dir.path().join("state")),
+        agent: None,
+    };
+    let made = identity::machine(&config, Verb::Make, "edge", &local)
         .await
         .unwrap();
     let principal = made.rsplit(' ').next().unwrap().to_owned();
     identity::role(&config, Verb::Make, "edge").await.unwrap();
     identity::role(&config, Verb::Check, "edge").await.unwrap();
 
-    let config::Join::Arc(arc) = &config.join else {
-        panic!("{:?}", config.join)
-    };
-    let machine = Machine {
-        resource: identity::machine_id(&config, arc, "edge"),
-        source: None,
-        proofs: Some(dir.path().to_owned()),
-    };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!(
         "http://{}/metadata/identity/oauth2/token",
         listener.local_addr().unwrap()
     );
-    let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(async move { metadata.serve(machine, listener, stopped).await });
+    let service = Service::open(&config, &local.keys, dir.path()).await;
+    tokio::spawn(Arc::new(service.unwrap()).serve(listener));
     let proofs = dir.path().display().to_string();
     let environment = move |name: &str| match name {
         "IDENTITY_ENDPOINT" => Some(endpoint.clone()),
@@ -118,18 +114,48 @@ async fn a_connected_machine_gets_tokens_of_its_own_identity_and_learns_of_its_c
     );
     assert!(lease.until > now);
 
-    let cluster = identity::cluster(&config).await.unwrap();
-    assert_eq!(
-        cluster,
-        json!({"server": "https://c.example:443", "authority": PEM, "name": "c"})
+    // A machine of the same name with another key is another machine.
+    let other = Local {
+        keys: Keys(dir.path().join("other")),
+        agent: None,
+    };
+    let refused = identity::machine(&config, Verb::Make, "edge", &other).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("another machine of this name"),
+        "{refused}"
     );
+
     identity::role(&config, Verb::Remove, "edge").await.unwrap();
-    identity::machine(&config, Verb::Remove, "edge")
+    identity::machine(&config, Verb::Remove, "edge", &local)
         .await
         .unwrap();
     assert!(
-        identity::machine(&config, Verb::Check, "edge")
+        identity::machine(&config, Verb::Check, "edge", &local)
             .await
             .is_err()
     );
+    assert_eq!(local.keys.read(), None, "its key is gone too");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_throttled_azure_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = read(&azure(dir.path(), true).await);
+    let local = Local {
+        keys: Keys(dir.path().join("state")),
+        agent: None,
+    };
+    // The bucket of reads has room for 250.
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..280 {
+        let (config, local) = (config.clone(), local.clone());
+        asking.spawn(async move { identity::machine(&config, Verb::Check, "edge", &local).await });
+    }
+    for refused in asking.join_all().await {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("is not there"), "{refused}");
+    }
+    let made = identity::machine(&config, Verb::Make, "edge", &local).await;
+    assert!(made.is_ok(), "{made:?}");
 }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use azure::{Arm, CloudConfig};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use harness::{eventually, said, skip};
@@ -31,6 +34,11 @@ pub(crate) struct Site {
 impl Site {
     /// Nothing where this host lacks something.
     pub(crate) fn open() -> Option<Site> {
+        Site::with(&[])
+    }
+
+    /// With more flags for `kyanite up`.
+    pub(crate) fn with(flags: &[&str]) -> Option<Site> {
         let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let (Some(containerd), Some(kubectl)) = (variable("CONTAINERD_BIN"), variable("KUBECTL"))
         else {
@@ -52,7 +60,7 @@ impl Site {
         };
         let site = Site {
             image: image.archive(dir.path(), &containerd.join("busybox")),
-            server: start_server(&network, dir.path()),
+            server: start_server(&network, dir.path(), flags),
             kubectl,
             containerd,
             driver,
@@ -89,6 +97,54 @@ impl Site {
         token.expect("a token").trim().to_owned()
     }
 
+    /// Where the cloud beside the API server is, and the credentials of its owner.
+    pub(crate) fn cloud(&self) -> Value {
+        eventually("the cloud says where it is", || {
+            let text = fs::read_to_string(self.dir.path().join("data/azure/kyanite.json"));
+            serde_json::from_str(&text.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+        })
+    }
+
+    /// Who vouches for it, PEM.
+    pub(crate) fn cloud_authority(&self) -> Vec<u8> {
+        fs::read(self.dir.path().join("data/pki/ca.crt")).expect("a CA")
+    }
+
+    /// A listener that machines reach, and its address.
+    pub(crate) fn listen(&self) -> (TcpListener, SocketAddr) {
+        let place = SocketAddr::from((self.network.gateway(), 0));
+        let bound = self.network.inside(|| TcpListener::bind(place));
+        let listener = bound.expect("the network is there").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        (listener, address)
+    }
+
+    /// What Resource Manager says of a path, to the cloud's owner; null where there is nothing.
+    pub(crate) fn arm(&self, path: &str) -> Result<Value, String> {
+        let known = self.cloud();
+        let own = &known["credentials"];
+        let config = serde_json::json!({"tenantId": own["tenant"], "subscriptionId": own["subscription"],
+            "aadClientId": own["client_id"], "aadClientSecret": own["client_secret"],
+            "resourceManagerEndpoint": known["origin"]});
+        let config = CloudConfig::parse(&config.to_string(), |_| None).expect("settings");
+        let authority = self.cloud_authority();
+        let ask = || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.map_err(|e| e.to_string())?.block_on(async {
+                let tls = wire::https::tls(Some(&authority)).expect("a client");
+                let client = Arc::new(wire::client::Client::new(tls, Duration::from_secs(60)));
+                let arm = Arm::connect(&config, client, |_| None)
+                    .await
+                    .map_err(|e| e.to_string())?;
+                let found = arm.get(path, "").await.map_err(|e| e.to_string())?;
+                Ok(found.unwrap_or_default())
+            })
+        };
+        self.network.inside(ask).map_err(|e| e.to_string())?
+    }
+
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(&self.kubectl);
         command
@@ -109,13 +165,18 @@ impl Site {
 
     /// Boots a machine that has containerd, plugins, the agent and its configuration, and none of them started.
     pub(crate) fn boot(&self, name: &str, config: &Value) {
+        self.boot_with(name, config, &[]);
+    }
+
+    /// The same, with more programs from this host.
+    pub(crate) fn boot_with(&self, name: &str, config: &Value, more: &[(&Path, &str)]) {
         let bind = |source: &Path, target: &str| Bind {
             source: source.to_owned(),
             target: target.into(),
         };
         let containerd = |name: &str| self.containerd.join(name);
         let plugin = Path::new(KYANITE).with_file_name("kyanite-cni");
-        let binds = vec![
+        let mut binds = vec![
             bind(&containerd("containerd"), "/usr/bin/containerd"),
             bind(
                 &containerd("containerd-shim-runc-v2"),
@@ -127,6 +188,7 @@ impl Site {
             bind(&plugin, "/usr/local/bin/kyanite-cni"),
             bind(&self.image, IMAGE_ARCHIVE),
         ];
+        binds.extend(more.iter().map(|(source, target)| bind(source, target)));
         let hosts = format!(
             "127.0.0.1 localhost\n10.89.0.4 {name}\n{} {API_SERVER}\n",
             self.network.gateway()
@@ -151,6 +213,7 @@ impl Site {
                     config.to_string().into_bytes(),
                 ),
                 secret("/opt/admin.conf", admin),
+                File::new("/etc/aks-flex-node/cloud.crt", self.cloud_authority()),
             ],
             binds,
             units: Vec::new(),
@@ -199,7 +262,7 @@ impl Site {
     }
 }
 
-fn start_server(network: &Network, dir: &Path) -> Child {
+fn start_server(network: &Network, dir: &Path, flags: &[&str]) -> Child {
     let log = fs::File::create(dir.join("server.log")).expect("a log");
     let mut command = Command::new(KYANITE);
     command
@@ -212,6 +275,7 @@ fn start_server(network: &Network, dir: &Path) -> Child {
         ])
         .arg(dir.join("data"))
         .arg(format!("--bind-address={}", network.gateway()))
+        .args(flags)
         .env("HOME", dir)
         .env("KUBECONFIG", dir.join("merged-kubeconfig"))
         .stdin(Stdio::null())

@@ -40,6 +40,12 @@ pub struct Observation {
     pub readiness: Readiness,
     /// What is not as it should be on disk; nothing where nobody compared.
     pub drift: Vec<String>,
+    /// Whether the machine's identity gives tokens; nothing where it has none, or nobody asked.
+    pub identity: Option<bool>,
+    /// Bytes that are free for images and logs, where somebody looked.
+    pub free: Option<u64>,
+    /// A version of the kubelet that the cluster wants here, and that does not run.
+    pub goal: Option<String>,
 }
 
 impl Observation {
@@ -51,6 +57,8 @@ impl Observation {
             && self.kubelet_is_well
             && self.readiness == Readiness::Ready
             && self.drift.is_empty()
+            && self.identity != Some(false)
+            && self.goal.is_none()
     }
 }
 
@@ -64,6 +72,11 @@ pub struct History {
 }
 
 impl History {
+    /// How many more times something may be tried.
+    pub fn budget(&self) -> u32 {
+        BUDGET.saturating_sub(self.attempts)
+    }
+
     /// The node is well.
     pub fn well(&mut self, now: Timestamp) {
         self.not_ready = 0;
@@ -101,6 +114,8 @@ pub enum Decision {
     Restart(&'static str, String),
     /// Everything that differs, as bootstrap does it.
     Converge(String),
+    /// Another version of the kubelet.
+    Upgrade(String, String),
     /// Nothing any more.
     AskSomebody(String),
 }
@@ -116,7 +131,9 @@ pub fn decide(seen: &Observation, history: &mut History, now: Timestamp, may: bo
         return decision;
     }
     let why = match &decision {
-        Decision::Restart(_, why) | Decision::Converge(why) => why.clone(),
+        Decision::Restart(_, why) | Decision::Converge(why) | Decision::Upgrade(_, why) => {
+            why.clone()
+        }
         _ => String::new(),
     };
     if !may {
@@ -151,11 +168,19 @@ fn remedy(seen: &Observation, history: &mut History) -> Decision {
     if !seen.drift.is_empty() {
         return Decision::Converge(format!("{} differs", seen.drift.join(", ")));
     }
+    if seen.identity == Some(false) {
+        let why = "the machine's identity gives no tokens";
+        return unit("aks-flex-node-himds.service", why);
+    }
     if !seen.kubelet_runs {
         return unit("kubelet.service", "the kubelet does not run");
     }
     if !seen.kubelet_is_well {
         return unit("kubelet.service", "the kubelet is not well");
+    }
+    if let (Some(version), Readiness::Ready) = (&seen.goal, seen.readiness) {
+        let why = format!("the cluster wants version {version} here");
+        return Decision::Upgrade(version.clone(), why);
     }
     if seen.readiness == Readiness::Unknown {
         return Decision::Wait("the cluster does not say how the node is".to_owned());
@@ -180,6 +205,9 @@ mod tests {
             kubelet_is_well: true,
             readiness: Readiness::Ready,
             drift: Vec::new(),
+            identity: None,
+            free: None,
+            goal: None,
         }
     }
 
@@ -228,6 +256,28 @@ mod tests {
                     ..well()
                 },
                 "Converge(\"/etc/default/kubelet differs\"",
+            ),
+            (
+                Observation {
+                    identity: Some(false),
+                    ..well()
+                },
+                "Restart(\"aks-flex-node-himds.service\"",
+            ),
+            (
+                Observation {
+                    goal: Some("1.36.1".to_owned()),
+                    ..well()
+                },
+                "Upgrade(\"1.36.1\"",
+            ),
+            (
+                Observation {
+                    goal: Some("1.36.1".to_owned()),
+                    readiness: Readiness::NotReady,
+                    ..well()
+                },
+                "Wait(\"the node is not Ready",
             ),
             (
                 Observation {

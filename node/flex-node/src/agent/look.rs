@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Observation, Readiness};
-use super::{AskCluster, stamp};
+use super::{AskCluster, AskGoal, stamp};
 use crate::checks::scene;
 use crate::cluster::Seen;
 use crate::config::Join;
@@ -22,6 +22,7 @@ pub(super) struct Looking<'a> {
     pub(super) stop: &'a Stop,
     pub(super) wish: &'a Wish,
     pub(super) ask_cluster: &'a AskCluster<'a>,
+    pub(super) ask_goal: &'a AskGoal<'a>,
 }
 
 impl Looking<'_> {
@@ -41,6 +42,9 @@ impl Looking<'_> {
             kubelet_is_well: self.kubelet_is_well(),
             readiness,
             drift: if compares { self.drift() } else { Vec::new() },
+            identity: compares.then(|| self.identity()).flatten(),
+            free: compares.then(|| self.free()).flatten(),
+            goal: compares.then(|| self.goal()).flatten(),
         }
     }
 
@@ -54,6 +58,31 @@ impl Looking<'_> {
             Request::get("http://127.0.0.1:10248/healthz").at_most(Duration::from_secs(5));
         let answer = self.host.http(&request, &mut Vec::new(), self.stop);
         answer.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Whether the identity gives tokens, where the machine serves it itself.
+    fn identity(&self) -> Option<bool> {
+        let serves = self.host.files().exists(paths::HIMDS_UNIT);
+        let words = ["token", "--config", &self.wish.file, "--check"];
+        let ask = self.wish.own(&words).at_most(Duration::from_secs(30));
+        serves.then(|| self.succeeds(&ask))
+    }
+
+    fn free(&self) -> Option<u64> {
+        let finished = self
+            .host
+            .run(&Command::new("df", &["-Pk", "/var/lib"]), self.stop);
+        let text = finished.ok()?.text();
+        let kilobytes = text.lines().nth(1)?.split_whitespace().nth(3)?;
+        Some(kilobytes.parse::<u64>().ok()? * 1024)
+    }
+
+    /// The version that the cluster's Machine resource names, unless it runs.
+    fn goal(&self) -> Option<String> {
+        let goal = (self.ask_goal)()?;
+        let scene = scene(self.host, self.stop);
+        let (_, runs) = machine::installed(&scene, "kubelet")?;
+        (machine::Version::parse(&goal)? != runs).then_some(goal)
     }
 
     /// What a plan would change, units aside: those are looked at every time.
@@ -96,6 +125,7 @@ impl Looking<'_> {
             "kubeletRunning": seen.kubelet_runs, "kubeletReady": ready, "containerdRunning": seen.containerd_runs,
             "arcStatus": arc, "lastUpdated": stamp(now), "lastUpdatedBy": "StatusCollectionLoop",
             "agentVersion": env!("CARGO_PKG_VERSION"), "nodeName": self.wish.name,
+            "identity": seen.identity, "freeBytes": seen.free, "goal": seen.goal,
             "drift": seen.drift, "decision": format!("{decision:?}"), "statusFile": paths::STATUS,
         })
     }

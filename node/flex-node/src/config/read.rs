@@ -13,7 +13,9 @@ use super::{
 };
 
 const PAUSE_IMAGE: &str = "mcr.microsoft.com/oss/kubernetes/pause:3.6";
-const KUBELET_URL: &str = "https://dl.k8s.io/v%s/bin/linux/%s/kubelet";
+/// Where the agent tells Prometheus how the node is: on this machine only.
+const METRICS: &str = "127.0.0.1:19101";
+pub(crate) const KUBELET_URL: &str = "https://dl.k8s.io/v%s/bin/linux/%s/kubelet";
 
 /// A file that was understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,6 +201,7 @@ impl Fields<'_> {
             manager: self.text("azure.resourceManagerEndpoint"),
             authorities: self.authorities(),
             cluster,
+            pool: self.text("azure.targetAgentPoolName"),
         };
         let credentials = self.credentials(&azure.tenant);
         let components = self.components();
@@ -213,6 +216,7 @@ impl Fields<'_> {
                 remediates: self
                     .flag("agent.enableDriftDetectionAndRemediation")
                     .unwrap_or(true),
+                metrics: self.text_or("agent.metricsAddress", METRICS),
             },
             azure,
         }
@@ -413,6 +417,7 @@ impl Fields<'_> {
         };
         Components {
             kubelet,
+            chosen: Vec::new(),
             containerd: plain_version(&self.text_or("containerd.version", "1.6.0")),
             runc: plain_version(&self.text_or("runc.version", "1.1.0")),
             cni: plain_version(&self.text_or("cni.version", "1.5.1")),

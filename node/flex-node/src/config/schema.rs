@@ -51,7 +51,7 @@ pub(super) const FIELDS: &[(&str, Kind)] = &[
     ("azure.certificateAuthorities", Text),
     ("azure.servicePrincipal.clientSecretFile", Text), ("azure.servicePrincipal.certificateFile", Text),
     ("azure.servicePrincipal.federatedTokenFile", Text), ("azure.bootstrapToken.tokenFile", Text),
-    ("kubernetes.kubelet", Text), ("mirrors", Map), ("node.kubelet.serverTLSBootstrap", Flag),
+    ("kubernetes.kubelet", Text), ("agent.metricsAddress", Text), ("mirrors", Map), ("node.kubelet.serverTLSBootstrap", Flag),
 ];
 
 /// Fields that are understood and change nothing: said, so that nobody waits for an effect.
@@ -79,10 +79,6 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ),
     (
         "agent.machineOperationMode",
-        "goal states are not read from Machine resources",
-    ),
-    (
-        "azure.targetAgentPoolName",
         "goal states are not read from Machine resources",
     ),
     (

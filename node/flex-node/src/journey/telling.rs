@@ -25,6 +25,17 @@ pub enum Said<'a> {
         /// Why.
         cause: &'a str,
     },
+    /// Something is fetched.
+    Fetching {
+        /// The step.
+        step: &'a str,
+        /// How much there is by now.
+        bytes: u64,
+        /// How much there will be, where the server says it.
+        total: Option<u64>,
+        /// Bytes each second.
+        rate: u64,
+    },
     /// A part is over.
     Phase {
         /// Which.
@@ -40,7 +51,7 @@ pub enum Said<'a> {
 pub type News<'a> = dyn Fn(&Said<'_>) + Send + Sync + 'a;
 
 /// Counts the steps of each phase.
-pub(super) struct Telling<'a> {
+pub(crate) struct Telling<'a> {
     news: &'a News<'a>,
     phases: Mutex<BTreeMap<Phase, Part>>,
 }
@@ -55,7 +66,7 @@ struct Part {
 }
 
 impl<'a> Telling<'a> {
-    pub(super) fn new(news: &'a News<'a>, steps: &[Step]) -> Telling<'a> {
+    pub(crate) fn new(news: &'a News<'a>, steps: &[Step]) -> Telling<'a> {
         let mut phases = BTreeMap::<Phase, Part>::new();
         for phase in steps.iter().filter_map(|step| phase_of(step.name)) {
             phases.entry(phase).or_default().open += 1;
@@ -99,6 +110,32 @@ impl<'a> Telling<'a> {
     }
 }
 
+/// Bytes each second.
+fn rate(bytes: u64, time: Duration) -> u64 {
+    let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+    bytes.saturating_mul(1000) / milliseconds
+}
+
+/// How much of something has come, for people: `install-runc 4.2 of 10.5 MB [####......] 3.1 MB/s`.
+pub fn bar(step: &str, bytes: u64, total: Option<u64>, rate: u64) -> String {
+    const WIDTH: u64 = 20;
+    let tenths = |bytes: u64| format!("{}.{}", bytes / 1_000_000, bytes / 100_000 % 10);
+    let rate = format!("{} MB/s", tenths(rate));
+    match total.filter(|total| *total > 0) {
+        None => format!("{step} {} MB {rate}", tenths(bytes)),
+        Some(total) => {
+            let done = usize::try_from(bytes.min(total) * WIDTH / total).unwrap_or(0);
+            let left = usize::try_from(WIDTH).unwrap_or(0) - done;
+            let (done, left) = ("#".repeat(done), ".".repeat(left));
+            format!(
+                "{step} {} of {} MB [{done}{left}] {rate}",
+                tenths(bytes),
+                tenths(total)
+            )
+        }
+    }
+}
+
 impl Watcher for Telling<'_> {
     fn event(&self, event: &Event<'_>) {
         match event {
@@ -107,7 +144,35 @@ impl Watcher for Telling<'_> {
                 cause: &failure.cause,
             }),
             Event::Finished(report) => self.finished(report),
+            Event::Fetching {
+                step,
+                bytes,
+                total,
+                fresh,
+                time,
+            } => (self.news)(&Said::Fetching {
+                step,
+                bytes: *bytes,
+                total: *total,
+                rate: rate(*fresh, *time),
+            }),
             Event::Started { .. } | Event::Changing { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_says_how_much_of_how_much_and_how_fast() {
+        let second = Duration::from_secs(2);
+        assert_eq!(rate(6_200_000, second), 3_100_000);
+        assert_eq!(
+            bar("runc", 5_000_000, Some(10_000_000), 3_100_000),
+            "runc 5.0 of 10.0 MB [##########..........] 3.1 MB/s"
+        );
+        assert_eq!(bar("runc", 5_000_000, None, 0), "runc 5.0 MB 0.0 MB/s");
     }
 }

@@ -64,6 +64,11 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
+/// A drop-in for a package's unit: another program, the same service.
+pub fn drop_in(program: &str) -> String {
+    format!("{MARK}\n[Service]\nExecStart=\nExecStart={program}\n")
+}
+
 /// The unit, where nobody brought one.
 pub fn unit(program: &str) -> String {
     format!(

@@ -118,11 +118,16 @@ pub fn configuration(node: &Node, machine: &Machine, credential: Credential) -> 
         "readOnlyPort": 0,
         "rotateCertificates": credential == Credential::Certificate,
         "runtimeRequestTimeout": "15m",
-        "serverTLSBootstrap": node.signed_serving,
+        // It signs for nodes only, by their certificates.
+        "serverTLSBootstrap": node.signed_serving && credential == Credential::Certificate,
         "streamingConnectionIdleTimeout": "4h",
         "staticPodPath": "/etc/kubernetes/manifests",
         "volumePluginDir": "/etc/kubernetes/volumeplugins",
     });
+    if node.signed_serving && credential == Credential::Exec {
+        config["tlsCertFile"] = json!(paths::SERVING_CERTIFICATE);
+        config["tlsPrivateKeyFile"] = json!(paths::SERVING_KEY);
+    }
     if machine.has_resolved {
         config["resolvConf"] = json!("/run/systemd/resolve/resolv.conf");
     }

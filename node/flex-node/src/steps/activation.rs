@@ -7,7 +7,7 @@ use ::steps::host::{Command, Request};
 use serde::{Deserialize, Serialize};
 
 use super::{Changes, Finding, Wish};
-use crate::config::Join;
+use crate::config::{Join, Kubelet};
 use crate::render::kubeconfig::{self, Server};
 use crate::render::kubelet::{self, Credential};
 use crate::{machine, paths};
@@ -153,7 +153,7 @@ if [ "$1" = bridge ] && ip link show cbr0 > /dev/null 2>&1; then ip link delete 
 /// Starts it, and again when what it reads has changed. Written down before it: that its pods must end, and then their
 /// network, which the undo does between the kubelet's end and containerd's.
 pub(super) fn start(wish: &Wish, scene: &Scene<'_>) -> Changes {
-    let inputs = [
+    let mut inputs = vec![
         paths::KUBELET_DEFAULTS,
         paths::KUBELET_CONFIG,
         paths::KUBELET_DROP_INS,
@@ -161,6 +161,9 @@ pub(super) fn start(wish: &Wish, scene: &Scene<'_>) -> Changes {
         paths::CLUSTER_CA,
         paths::KUBELET,
     ];
+    if wish.agent.is_some() && wish.config.components.kubelet == Kubelet::Own {
+        inputs.push(&wish.program[0]);
+    }
     let once = || Check::Inputs {
         paths: Vec::new(),
         per_boot: false,
@@ -236,8 +239,10 @@ pub(super) fn ready(wish: &Wish, scene: &Scene<'_>) -> Finding {
 
 /// The loop that keeps the node well, once it is one.
 pub(super) fn agent(wish: &Wish, _: &Scene<'_>) -> Changes {
+    let mut inputs = vec![paths::AGENT_UNIT];
+    inputs.extend(wish.agent.is_some().then_some(wish.program[0].as_str()));
     Ok(vec![
         Change::file(paths::AGENT_UNIT, 0o644, crate::agent::unit(wish)),
-        Change::running_unit("aks-flex-node-agent.service", &[paths::AGENT_UNIT]),
+        Change::running_unit("aks-flex-node-agent.service", &inputs),
     ])
 }

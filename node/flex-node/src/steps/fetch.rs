@@ -8,12 +8,11 @@ use super::{Changes, Wish};
 use crate::codes::INTEGRITY;
 use crate::paths;
 
-/// Where fetched files lie.
-const CACHE: &str = "/var/lib/aks-flex-node/cache";
+use crate::bundle::CACHE;
 
 /// Something to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     /// Of the cache's file, and of a mirror in the configuration.
     name: &'static str,
     version: String,
@@ -136,47 +135,45 @@ fn digest_in(text: &str, file: &str) -> Option<String> {
     found.map(str::to_lowercase)
 }
 
+/// Where it is fetched from: the places that the configuration names for it, else the public one.
+pub(super) fn addresses(wish: &Wish, archive: &Archive) -> Vec<String> {
+    let named = wish.config.components.mirrors.get(archive.name);
+    let places = named
+        .map(String::as_str)
+        .unwrap_or_default()
+        .split([',', ' ']);
+    let places: Vec<String> = places
+        .filter(|place| !place.is_empty())
+        .map(|place| archive.address(Some(place)))
+        .collect();
+    match places.is_empty() {
+        true => vec![archive.address(None)],
+        false => places,
+    }
+}
+
+/// Where it lies once it is fetched. The digest lies beside it: what is there needs no network.
+fn cached(archive: &Archive, address: &str) -> String {
+    let file = address.rsplit('/').next().unwrap_or_default();
+    format!("{CACHE}/{}-{}-{file}", archive.name, archive.version)
+}
+
 /// The changes that bring it.
 pub(super) fn fetched(wish: &Wish, scene: &Scene<'_>, archive: &Archive) -> Changes {
-    let mirror = wish.config.components.mirrors.get(archive.name);
-    let address = archive.address(mirror.map(String::as_str));
-    let file = address.rsplit('/').next().unwrap_or_default();
-    let cached = format!("{CACHE}/{}-{}-{file}", archive.name, archive.version);
+    let addresses = addresses(wish, archive);
     if scene.planning {
         // Nothing is asked of the network for a plan: the places that would change are enough.
         let targets = archive.files.iter();
         return Ok(targets
             .map(|(_, target)| {
-                let content = Content::Bytes(format!("fetched from {address}").into_bytes());
+                let content = Content::Bytes(format!("fetched from {}", addresses[0]).into_bytes());
                 Change::File(File::new(target, 0o755, content))
             })
             .collect());
     }
-    let sha256 = published(scene, archive, &address, file)?;
-    let mut changes = vec![Change::File(File::new(
-        &cached,
-        0o600,
-        Content::Download {
-            url: address,
-            sha256,
-        },
-    ))];
+    let cached = cached(archive, &addresses[0]);
     let unpacked = format!("{CACHE}/{}-{}", archive.name, archive.version);
-    if !archive.plain {
-        let script = "set -eu\nmkdir -p \"$2\"\ntar -xzf \"$1\" -C \"$2\"";
-        let unpack = Command::new("sh", &["-c", script, "sh", &cached, &unpacked]);
-        let check = Check::Inputs {
-            paths: vec![cached.clone().into()],
-            per_boot: false,
-        };
-        let name = format!("unpack {}", archive.name);
-        changes.push(Change::Command(::steps::engine::CommandChange {
-            name,
-            check,
-            apply: unpack,
-            undo: Some(Command::new("rm", &["-rf", &unpacked])),
-        }));
-    }
+    let mut changes = brought(scene, archive, &addresses, &cached, &unpacked)?;
     for (inside, target) in &archive.files {
         let source = match archive.plain {
             true => cached.clone(),
@@ -188,13 +185,138 @@ pub(super) fn fetched(wish: &Wish, scene: &Scene<'_>, archive: &Archive) -> Chan
     Ok(changes)
 }
 
-/// The published digest. Without one nothing is believed.
+/// What brings it into the cache, and nowhere else.
+pub(super) fn prepared(wish: &Wish, scene: &Scene<'_>, archive: &Archive) -> Changes {
+    let addresses = addresses(wish, archive);
+    let cached = cached(archive, &addresses[0]);
+    let unpacked = format!("{CACHE}/{}-{}", archive.name, archive.version);
+    match scene.planning {
+        true => Ok(Vec::new()),
+        false => brought(scene, archive, &addresses, &cached, &unpacked),
+    }
+}
+
+fn brought(
+    scene: &Scene<'_>,
+    archive: &Archive,
+    addresses: &[String],
+    cached: &str,
+    unpacked: &str,
+) -> Changes {
+    let noted = format!("{cached}.sha256");
+    let kept = scene.host.files().text(&noted).ok().flatten();
+    let sha256 = match kept.as_deref().and_then(|text| digest_in(text, "")) {
+        Some(sha256) => sha256,
+        None => published(scene, archive, addresses)?,
+    };
+    let content = Content::Download {
+        urls: addresses.to_vec(),
+        sha256: sha256.clone(),
+    };
+    let mut changes = vec![
+        Change::File(File::new(cached, 0o600, content)),
+        Change::file(noted, 0o600, format!("{sha256}\n")),
+    ];
+    if !archive.plain {
+        let script = "set -eu\nmkdir -p \"$2\"\ntar -xzf \"$1\" -C \"$2\"";
+        let unpack = Command::new("sh", &["-c", script, "sh", cached, unpacked]);
+        changes.push(Change::Command(::steps::engine::CommandChange {
+            name: format!("unpack {} {}", archive.name, archive.version),
+            check: Check::Inputs {
+                paths: vec![cached.into()],
+                per_boot: false,
+            },
+            apply: unpack,
+            undo: Some(Command::new("rm", &["-rf", unpacked])),
+        }));
+    }
+    Ok(changes)
+}
+
+/// Everything that lies in a bundle, verified by this program itself, in the cache.
+pub(super) fn unpack_bundle(wish: &Wish, _: &Scene<'_>) -> Changes {
+    let Some(file) = &wish.bundle else {
+        return Ok(Vec::new());
+    };
+    let apply = Command::new("tar", &["-xf", file, "-C", CACHE, "--no-same-owner"]);
+    let verify = wish.own(&["bundle", "show", file]);
+    let check = |paths: Vec<std::path::PathBuf>| Check::Inputs {
+        paths,
+        per_boot: false,
+    };
+    Ok(vec![
+        Change::command(
+            "verify the bundle",
+            check(vec![file.into()]),
+            verify.at_most(LONG),
+        ),
+        Change::command(
+            "unpack the bundle",
+            check(vec![file.into()]),
+            apply.at_most(LONG),
+        ),
+    ])
+}
+
+/// How long it may take to read a bundle.
+const LONG: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// Everything that this configuration would fetch, with where it comes from: by the name it has in the cache.
+pub(crate) fn everything(wish: &Wish) -> Vec<(String, Archive)> {
+    let components = &wish.config.components;
+    let mut all = vec![
+        Archive::runc(&components.runc),
+        Archive::containerd(&components.containerd),
+        Archive::cni(&components.cni),
+    ];
+    if let crate::config::Kubelet::Upstream { version, url } = &components.kubelet {
+        all.push(Archive::kubelet(version, url));
+    }
+    let named = all.into_iter().map(|archive| {
+        let path = cached(&archive, &addresses(wish, &archive)[0]);
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        (name, archive)
+    });
+    named.collect()
+}
+
+/// What brings one of them to another directory than the cache, with its digest beside it.
+pub(crate) fn brought_to(
+    wish: &Wish,
+    scene: &Scene<'_>,
+    archive: &Archive,
+    target: &str,
+) -> Changes {
+    let addresses = addresses(wish, archive);
+    let sha256 = published(scene, archive, &addresses)?;
+    let content = Content::Download {
+        urls: addresses,
+        sha256: sha256.clone(),
+    };
+    Ok(vec![
+        Change::File(File::new(target, 0o644, content)),
+        Change::file(format!("{target}.sha256"), 0o644, format!("{sha256}\n")),
+    ])
+}
+
+/// The published digest, from the first place that has it. Without one nothing is believed.
 fn published(
     scene: &Scene<'_>,
     archive: &Archive,
-    address: &str,
-    file: &str,
+    addresses: &[String],
 ) -> Result<String, Failure> {
+    let mut last = Failure::permanent("no place to fetch from", "name one in `mirrors`");
+    for address in addresses {
+        match published_at(scene, archive, address) {
+            Ok(sha256) => return Ok(sha256),
+            Err(failure) => last = failure,
+        }
+    }
+    Err(last)
+}
+
+fn published_at(scene: &Scene<'_>, archive: &Archive, address: &str) -> Result<String, Failure> {
+    let file = address.rsplit('/').next().unwrap_or_default();
     let place = archive.digest_address(address);
     let mut text = Vec::new();
     let request = Request::get(&place).at_most(scene.remaining());

@@ -112,12 +112,19 @@ pub(super) fn containerd(wish: &Wish, scene: &Scene<'_>) -> Changes {
         ),
         Change::file(paths::CNI_TEMPLATE, 0o644, render::network_template(own)),
     ];
-    if !machine::is_foreign_unit(scene, "containerd.service") {
-        changes.push(Change::file(
+    match machine::find_unit(scene, "containerd.service") {
+        Some(path) if machine::is_foreign_unit(scene, "containerd.service") => {
+            // A unit of a package starts the package's program, which may be the one that was too old.
+            if !machine::text(scene, &path).contains(&format!("ExecStart={program}")) {
+                let text = render::drop_in(&program);
+                changes.push(Change::file(paths::CONTAINERD_DROP_IN, 0o644, text));
+            }
+        }
+        _ => changes.push(Change::file(
             paths::CONTAINERD_UNIT,
             0o644,
             render::unit(&program),
-        ));
+        )),
     }
     Ok(changes)
 }
@@ -130,12 +137,16 @@ fn missing(program: &str) -> Failure {
 }
 
 /// Starts it, and again when what it reads has changed.
-pub(super) fn start_containerd(_: &Wish, _: &Scene<'_>) -> Changes {
-    let inputs = [
+pub(super) fn start_containerd(wish: &Wish, _: &Scene<'_>) -> Changes {
+    let mut inputs = vec![
         paths::CONTAINERD_CONFIG,
         paths::CNI_TEMPLATE,
         paths::CONTAINERD_UNIT,
+        paths::CONTAINERD_DROP_IN,
     ];
+    if wish.config.components.chosen.contains(&"containerd") {
+        inputs.push("/usr/local/bin/containerd");
+    }
     Ok(vec![Change::Unit(Unit {
         name: "containerd.service".to_owned(),
         enabled: Some(true),
@@ -158,4 +169,20 @@ pub(super) fn containerd_ready(_: &Wish, scene: &Scene<'_>) -> Finding {
             "see `journalctl -u containerd`, and check its configuration with `containerd config dump`",
         )),
     }
+}
+
+/// The images that came with a bundle.
+pub(super) fn images(_: &Wish, scene: &Scene<'_>) -> Changes {
+    let directory = format!("{}/images", crate::bundle::CACHE);
+    let names = scene.host.files().list(&directory).unwrap_or_default();
+    let load = |name: &String| {
+        let file = format!("{directory}/{name}");
+        let words = ["--namespace", "k8s.io", "images", "import", &file];
+        let check = Check::Inputs {
+            paths: vec![file.clone().into()],
+            per_boot: false,
+        };
+        Change::command(format!("load {name}"), check, Command::new("ctr", &words))
+    };
+    Ok(names.iter().map(load).collect())
 }

@@ -57,6 +57,8 @@ pub(crate) fn wish(extra: Value) -> Wish {
         file: "/etc/aks-flex-node/config.json".to_owned(),
         program: vec![AGENT.to_owned()],
         name: "edge".to_owned(),
+        agent: None,
+        bundle: None,
     }
 }
 
@@ -167,7 +169,7 @@ impl Machine {
         tree
     }
 
-    fn journey(&self) -> Journey<'_> {
+    pub(crate) fn journey(&self) -> Journey<'_> {
         Journey {
             host: &self.host,
             stop: Stop::new().unwrap(),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod arc;
 mod crashes;
 mod machines;
+mod upgrades;
 mod ways;
