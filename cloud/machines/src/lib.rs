@@ -37,8 +37,8 @@ mod spec;
 
 pub use driver::{Driver, Error, PowerOff, State};
 pub use namespaces::{
-    BRIDGE, HOST_LINK, Launcher, METADATA, Machine, Namespaces, Network, PLATFORM, Swept, Way, Ways,
-    hardware_address,
+    BRIDGE, HOST_LINK, Launcher, METADATA, Machine, Namespaces, Network, PLATFORM, Swept, Way,
+    Ways, hardware_address,
 };
 pub use preflight::Missing;
 pub use spec::{Attachment, Bind, Disk, File, Spec, User};

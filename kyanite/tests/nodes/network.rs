@@ -88,7 +88,10 @@ fn networks_carry_what_groups_routes_peerings_and_zones_say_and_nothing_is_left(
         .expect("it comes up");
     person.make_networks();
     for (name, _, _, address) in MACHINES {
-        let shown = person.home.on_vm(name, "ip -4 addr show eth0").expect("it runs");
+        let shown = person
+            .home
+            .on_vm(name, "ip -4 addr show eth0")
+            .expect("it runs");
         assert!(shown.contains(&format!("inet {address}/24")), "{shown}");
         person.serves(name, "web", "python3 -m http.server 8080");
     }
@@ -103,7 +106,12 @@ fn networks_carry_what_groups_routes_peerings_and_zones_say_and_nothing_is_left(
         person.ok(&format!("vm delete -g g -n {name} -y"));
     }
     assert_eq!(
-        person.home.mounts().iter().filter(|m| m.contains("/vms/")).count(),
+        person
+            .home
+            .mounts()
+            .iter()
+            .filter(|m| m.contains("/vms/"))
+            .count(),
         0,
         "{:?}",
         person.home.mounts()
@@ -129,7 +137,8 @@ fn peers_meet(person: &Person) {
     let cut = person.is_cut_off("client", "10.2.1.4", 8080);
     assert_eq!(cut, Ok(()), "it takes both");
     assert_eq!(peer("v2", "v1")["peeringState"], "Connected");
-    let shown = person.ok("network vnet peering show -g g -n v1-v2 --vnet-name v1 --query peeringState");
+    let shown =
+        person.ok("network vnet peering show -g g -n v1-v2 --vnet-name v1 --query peeringState");
     assert_eq!(shown, "Connected");
     eventually("peers reach each other", || {
         person.reaches("client", "10.2.1.4", 8080)?;
@@ -163,7 +172,12 @@ fn groups_decide(person: &Person) {
             "network nsg rule create -g g --nsg-name n -n {name} --priority {priority} --access {access} --protocol Tcp {more}"
         ));
     };
-    rule("no", 200, "Deny", "--destination-port-ranges 8000-8079 8080-8090 --source-address-prefixes 10.1.1.0/24");
+    rule(
+        "no",
+        200,
+        "Deny",
+        "--destination-port-ranges 8000-8079 8080-8090 --source-address-prefixes 10.1.1.0/24",
+    );
     person.ok("network vnet subnet update -g g --vnet-name v1 -n b --network-security-group n");
     eventually("a rule that denies drops", || {
         person.is_cut_off("client", "10.1.2.4", 8080)
@@ -176,7 +190,12 @@ fn groups_decide(person: &Person) {
         now if now > then + 5 => Ok(()),
         now => Err(format!("{now} after {then}")),
     });
-    rule("yes", 100, "Allow", "--destination-port-ranges 8080 --source-address-prefixes 10.1.1.4");
+    rule(
+        "yes",
+        100,
+        "Allow",
+        "--destination-port-ranges 8080 --source-address-prefixes 10.1.1.4",
+    );
     eventually("a rule with a lower priority decides", || {
         person.reaches("client", "10.1.2.4", 8080)
     });

@@ -360,7 +360,10 @@ fn pods(all: &Everything, cards: &[&Raw]) -> Vec<Ipv4Net> {
         let group = format!("/resourcegroups/{}/", group.to_lowercase());
         let is_its = |card: &&Raw| card.node.id.to_lowercase().contains(&group);
         cards.iter().any(is_its).then_some(())?;
-        properties["networkProfile"]["podCidr"].as_str()?.parse().ok()
+        properties["networkProfile"]["podCidr"]
+            .as_str()?
+            .parse()
+            .ok()
     });
     its.collect()
 }

@@ -123,7 +123,8 @@ impl Words {
 
     /// Everything that one side of a rule names.
     fn side(&self, rule: &Value, side: &str) -> Spans {
-        let all = said(rule, &format!("{side}AddressPrefix"), "es").map(|text| self.addresses(text));
+        let all =
+            said(rule, &format!("{side}AddressPrefix"), "es").map(|text| self.addresses(text));
         let groups = list(&rule[format!("{side}ApplicationSecurityGroups")]).iter();
         let groups = groups.filter_map(|group| group["id"].as_str());
         let members = groups.filter_map(|id| self.applications.get(&id.to_lowercase()));
@@ -263,12 +264,32 @@ mod tests {
             json!({"name": name, "properties": properties})
         };
         let rules = json!([
-            rule("later", 300, "Deny", json!({"destinationPortRange": "8080"})),
-            rule("first", 200, "Allow", json!({"destinationPortRange": "", "destinationPortRanges": ["80", "8000-8100"],
-                "sourceAddressPrefix": "", "sourceAddressPrefixes": ["198.18.4.1", "198.18.8.0/24"]})),
-            rule("others", 400, "Allow", json!({"sourceAddressPrefix": "Storage.EastUS"})),
-            rule("ours", 500, "Allow", json!({"destinationPortRange": "443", "destinationAddressPrefix": "",
-                "destinationApplicationSecurityGroups": [{"id": "/ASG/web"}]})),
+            rule(
+                "later",
+                300,
+                "Deny",
+                json!({"destinationPortRange": "8080"})
+            ),
+            rule(
+                "first",
+                200,
+                "Allow",
+                json!({"destinationPortRange": "", "destinationPortRanges": ["80", "8000-8100"],
+                "sourceAddressPrefix": "", "sourceAddressPrefixes": ["198.18.4.1", "198.18.8.0/24"]})
+            ),
+            rule(
+                "others",
+                400,
+                "Allow",
+                json!({"sourceAddressPrefix": "Storage.EastUS"})
+            ),
+            rule(
+                "ours",
+                500,
+                "Allow",
+                json!({"destinationPortRange": "443", "destinationAddressPrefix": "",
+                "destinationApplicationSecurityGroups": [{"id": "/ASG/web"}]})
+            ),
         ]);
         let rules = words().rules(&group(&rules), "Inbound");
         let own = [10, 0, 0, 4];

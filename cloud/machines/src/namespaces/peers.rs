@@ -67,12 +67,7 @@ impl Network {
     }
 }
 
-async fn lay(
-    netlink: &Handle,
-    name: &str,
-    own: &str,
-    there: i32,
-) -> Result<(), rtnetlink::Error> {
+async fn lay(netlink: &Handle, name: &str, own: &str, there: i32) -> Result<(), rtnetlink::Error> {
     let peer = LinkMessageBuilder::<LinkUnspec>::new()
         .name(own)
         .setns_by_fd(there)

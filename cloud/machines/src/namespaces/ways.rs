@@ -100,10 +100,7 @@ async fn rules(netlink: &Handle) -> Result<Vec<(u32, RuleMessage)>, rtnetlink::E
 /// A table, where packets go, how, and the kernel's own words for it.
 type Found = (u32, Ipv4Net, Way, RouteMessage);
 
-async fn routes(
-    netlink: &Handle,
-    tables: &BTreeSet<u32>,
-) -> Result<Vec<Found>, rtnetlink::Error> {
+async fn routes(netlink: &Handle, tables: &BTreeSet<u32>) -> Result<Vec<Found>, rtnetlink::Error> {
     let mut all = RouteMessageBuilder::<Ipv4Addr>::new().build();
     all.header.address_family = AddressFamily::Inet;
     let all: Vec<RouteMessage> = netlink.route().get(all).execute().try_collect().await?;

@@ -346,9 +346,7 @@ impl Carrier {
         carried.told = None;
         let (network, host) = (carried.network.clone(), self.host);
         let peers = wanted.peers.into_iter();
-        let peers: Vec<_> = peers
-            .map(|one| (one.place.network, one.ranges))
-            .collect();
+        let peers: Vec<_> = peers.map(|one| (one.place.network, one.ranges)).collect();
         let done = blocking(move || {
             match now.public.is_empty() {
                 true => network.close_to_host()?,
@@ -414,11 +412,7 @@ fn wanted_at<'w>(wanted: &'w mut BTreeMap<PathBuf, Wanted>, place: &Place) -> &'
 }
 
 /// Which networks reach which: peers, and the parts of one virtual network that machines of several clusters are on.
-fn connect(
-    networks: &[VirtualNetwork],
-    parts: &Parts<'_>,
-    wanted: &mut BTreeMap<PathBuf, Wanted>,
-) {
+fn connect(networks: &[VirtualNetwork], parts: &Parts<'_>, wanted: &mut BTreeMap<PathBuf, Wanted>) {
     for network in networks {
         let Some(own) = parts.get(network.id.as_str()) else {
             continue;
@@ -485,7 +479,9 @@ fn answer(carried: &mut Carried, zones: Vec<Zone>) {
     if carried.names.is_none() {
         let begun = Names::begin(&carried.network);
         carried.names = begun
-            .inspect_err(|error| tracing::warn!(%error, "machines of a network cannot ask for names"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "machines of a network cannot ask for names"),
+            )
             .ok();
     }
     if let Some(names) = &carried.names {

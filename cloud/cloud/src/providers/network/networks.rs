@@ -170,7 +170,12 @@ fn peerings(turn: &mut Turn<'_>, draft: &mut Draft<'_>, space: &[Ipv4Net]) -> Re
         properties["remoteAddressSpace"] = addresses.clone();
         properties["remoteVirtualNetworkAddressSpace"] = addresses;
     }
-    let kept: Vec<String> = now.as_array().into_iter().flatten().filter_map(remote).collect();
+    let kept: Vec<String> = now
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(remote)
+        .collect();
     for gone in before.as_array().into_iter().flatten().filter_map(remote) {
         if !kept.iter().any(|kept| kept.eq_ignore_ascii_case(&gone)) {
             set_state(turn, &gone, &own, "Disconnected");

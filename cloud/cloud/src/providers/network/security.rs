@@ -94,13 +94,16 @@ fn check_words(rule: &Value) -> Result<(), Fault> {
         let many = rule[format!("{field}s")].as_array();
         let many = many.or(rule[format!("{field}es")].as_array()).into_iter();
         let one = rule[field].as_str().into_iter();
-        let all: Vec<&str> = one.chain(many.flatten().filter_map(Value::as_str)).collect();
+        let all: Vec<&str> = one
+            .chain(many.flatten().filter_map(Value::as_str))
+            .collect();
         all.into_iter().filter(|text| !text.is_empty())
     };
     for side in ["source", "destination"] {
         for text in said(format!("{side}AddressPrefix")) {
             if !is_place(text) {
-                let message = format!("Security rule has invalid Address prefix. Value provided: {text}");
+                let message =
+                    format!("Security rule has invalid Address prefix. Value provided: {text}");
                 return Err(Fault::bad("SecurityRuleInvalidAddressPrefix", message));
             }
         }
@@ -122,7 +125,9 @@ fn is_place(text: &str) -> bool {
     text == "*"
         || text.parse::<IpNet>().is_ok()
         || text.parse::<IpAddr>().is_ok()
-        || TAGS.split_whitespace().any(|known| known.eq_ignore_ascii_case(tag))
+        || TAGS
+            .split_whitespace()
+            .any(|known| known.eq_ignore_ascii_case(tag))
 }
 
 fn is_port_range(text: &str) -> bool {

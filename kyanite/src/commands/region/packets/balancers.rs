@@ -349,8 +349,14 @@ mod tests {
         let mut every = flow(0, &[4, 5], &[4, 5]);
         every.protocol = Protocol::All;
         let text = script(&of(&[every.clone(), flow(80, &[4], &[4])]));
-        assert!(has(&text, "every { 198.18.4.4 : goto all_0_198_18_4_4 }"), "{text}");
-        assert!(has(&text, "all_0_198_18_4_4 ct mark set meta mark"), "{text}");
+        assert!(
+            has(&text, "every { 198.18.4.4 : goto all_0_198_18_4_4 }"),
+            "{text}"
+        );
+        assert!(
+            has(&text, "all_0_198_18_4_4 ct mark set meta mark"),
+            "{text}"
+        );
         every.is_floating = false;
         let text = script(&of(&[every, flow(80, &[4], &[4])]));
         let to = "ip daddr 198.18.4.4 dnat to jhash ip saddr . th sport mod 2 map { 0 : 10.224.0.4, 1 : 10.224.0.5 }";

@@ -295,10 +295,7 @@ fn ask(out: &mut String, name: &str, rules: &[SecurityRule], asked: &Asked) {
 /// A rule as nftables says it.
 fn words(rule: &SecurityRule) -> String {
     let mut words = Vec::new();
-    words.extend(
-        rule.protocol
-            .map(|number| format!("meta l4proto {number}")),
-    );
+    words.extend(rule.protocol.map(|number| format!("meta l4proto {number}")));
     let sides = [
         (Field::From.word(), Field::From, &rule.from),
         (Field::To.word(), Field::To, &rule.to),

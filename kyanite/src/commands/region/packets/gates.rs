@@ -204,19 +204,28 @@ mod tests {
 
     fn rule() -> impl Strategy<Value = SecurityRule> {
         let addresses = || spans(u32::MAX, Spans::all_addresses());
-        let ports = || prop_oneof![2 => Just(Spans::all_ports()), 2 => spans(65535, Spans::all_ports())];
+        let ports =
+            || prop_oneof![2 => Just(Spans::all_ports()), 2 => spans(65535, Spans::all_ports())];
         let protocol = prop::option::of(prop::sample::select(&[1u8, 6, 17, 50][..]));
-        (any::<bool>(), protocol, addresses(), ports(), addresses(), ports()).prop_map(
-            |(allows, protocol, from, from_ports, to, to_ports)| SecurityRule {
-                name: String::new(),
-                allows,
-                protocol,
-                from,
-                from_ports,
-                to,
-                to_ports,
-            },
+        (
+            any::<bool>(),
+            protocol,
+            addresses(),
+            ports(),
+            addresses(),
+            ports(),
         )
+            .prop_map(
+                |(allows, protocol, from, from_ports, to, to_ports)| SecurityRule {
+                    name: String::new(),
+                    allows,
+                    protocol,
+                    from,
+                    from_ports,
+                    to,
+                    to_ports,
+                },
+            )
     }
 
     fn packet() -> impl Strategy<Value = Packet> {

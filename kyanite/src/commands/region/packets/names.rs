@@ -42,7 +42,10 @@ impl Names {
             Ok::<_, std::io::Error>((socket, listener))
         };
         let (socket, listener) = network.inside(bind).map_err(std::io::Error::other)??;
-        let (socket, listener) = (UdpSocket::from_std(socket)?, TcpListener::from_std(listener)?);
+        let (socket, listener) = (
+            UdpSocket::from_std(socket)?,
+            TcpListener::from_std(listener)?,
+        );
         let zones = Zones::default();
         let datagrams = tokio::spawn(datagrams(socket, Arc::clone(&zones)));
         let streams = tokio::spawn(streams(listener, Arc::clone(&zones)));
