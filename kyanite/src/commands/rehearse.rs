@@ -139,7 +139,8 @@ fn told(rows: &[Row]) -> (Vec<String>, usize) {
         } else {
             "would be drained"
         };
-        lines.push(format!("{node}: {verdict}, {} pods move", pods.len()));
+        let moving = pods.iter().filter(|(_, fate)| *fate == Fate::Moves);
+        lines.push(format!("{node}: {verdict}, {} pods move", moving.count()));
         lines.extend(pods.iter().filter_map(|(pod, fate)| match fate {
             Fate::Moves => None,
             Fate::Stays(why) => Some(format!("  {pod} stays: {why}")),

@@ -442,15 +442,16 @@ pub(super) fn command_result(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Rep
     };
     let mut properties = operation["output"].clone();
     document::object(&mut properties);
-    let state = match operation["status"].as_str() {
+    match operation["status"].as_str() {
         Some("InProgress") => return Ok(running(id)),
-        Some("Succeeded") => "Succeeded",
+        Some("Succeeded") => {}
+        // One that says `Failed` would be no answer to az, which then says nothing of the reason.
         _ => {
-            properties["reason"] = operation["error"]["message"].clone();
-            "Failed"
+            let reason = &operation["error"]["message"];
+            properties = json!({"exitCode": 1, "logs": reason, "reason": reason});
         }
-    };
-    properties["provisioningState"] = json!(state);
+    }
+    properties["provisioningState"] = json!("Succeeded");
     properties["startedAt"] = operation["start"].clone();
     properties["finishedAt"] = operation["end"].clone();
     Ok(Reply::ok(json!({"id": id, "properties": properties})))

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::cluster;
 use crate::arm::document;
 use crate::arm::fault::Fault;
 use crate::arm::id::{self, Id};
@@ -65,8 +66,13 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, adopted: &Adopted) -> Result<String, Fa
     document::overlay(&mut document.hidden, &adopted.hidden);
     document.hidden["adopted"] = true.into();
     document::put(turn, &document);
-    if let Some(operation) = &stored.operation {
-        operation::complete(turn, operation);
+    match &stored.operation {
+        Some(operation) => operation::complete(turn, operation),
+        // What is known is what is asked for, but machines may have gone since.
+        None => {
+            cluster::finish(turn, &mut document);
+            document::put(turn, &document);
+        }
     }
     Ok(document.id().to_owned())
 }

@@ -47,6 +47,8 @@ fn files(context: &str) -> std::result::Result<Files, &'static str> {
     if context.is_empty() {
         return Ok(Vec::new());
     }
+    // az breaks it into lines.
+    let context: String = context.split_whitespace().collect();
     let bytes = STANDARD
         .decode(context)
         .map_err(|_| "these files are not in base64")?;
