@@ -36,6 +36,8 @@ const NO_NODES: &str = "CreateVMSSAgentPoolFailed";
 const NO_CLUSTER: &str = "ControlPlaneNotReady";
 /// The state of a cluster whose certificates are rotated.
 const ROTATING: &str = "RotatingClusterCertificates";
+/// The same of one that gets another key for tokens of service accounts.
+const ROTATING_KEYS: &str = "RotatingServiceAccountSigningKeys";
 
 /// Carries out an order for a cluster.
 pub(super) async fn carry_out(
@@ -171,6 +173,12 @@ async fn bring(dir: &DataDir, imds: &Imds, order: &Order) -> Result<Done, Troubl
     let there = running(dir).await.map_err(trouble(NO_CLUSTER))?;
     if is_rotated {
         rotate(dir).await.map_err(trouble(NO_CLUSTER))?;
+    }
+    // Tokens of the old key are believed until they end, as in AKS.
+    if order.body["properties"]["provisioningState"] == ROTATING_KEYS {
+        let key = ["service-account".to_owned()];
+        let rotated = run(&["certs", "rotate"], dir, &key).await;
+        rotated.map_err(trouble(NO_CLUSTER))?;
     }
     let state = match (there, &hollow) {
         (Some(state), None) => {

@@ -148,14 +148,12 @@ pub(super) fn rotate(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Faul
             with `kyanite certs rotate`.";
         return Err(Fault::conflict("OperationNotAllowed", message).flat());
     }
-    begin(
-        turn,
-        call,
-        &id,
-        found,
-        "RotatingClusterCertificates",
-        Value::Null,
-    )
+    let word = call.path.rest.last().map(|word| word.to_lowercase());
+    let state = match word.as_deref() {
+        Some("rotateserviceaccountsigningkeys") => "RotatingServiceAccountSigningKeys",
+        _ => "RotatingClusterCertificates",
+    };
+    begin(turn, call, &id, found, state, Value::Null)
 }
 
 /// Nothing but starting and deleting is done with a cluster that is stopped.
