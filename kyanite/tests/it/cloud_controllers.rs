@@ -1,5 +1,8 @@
 //! The cloud controllers, against an API server and an Azure of the test's own: what ends up in either.
 
+mod faults;
+mod scenarios;
+
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};

@@ -13,6 +13,7 @@ mod bundles;
 mod by_tunnel;
 mod certs;
 mod cloud_controllers;
+mod cloud_crash;
 mod controllers;
 mod conversion;
 mod crash;

@@ -15,7 +15,8 @@ pub(crate) const GROUP: &str = "g";
 
 /// A running cloud.
 pub(crate) struct Azure {
-    _process: Process,
+    // Behind a lock, so that who kills it need not be the only one who knows it.
+    process: std::sync::Mutex<Option<Process>>,
     runtime: tokio::runtime::Runtime,
     arm: Arm,
     known: Value,
@@ -27,14 +28,7 @@ impl Azure {
     /// Starts a cloud in which nothing takes time, with an empty group.
     pub(crate) fn start() -> Azure {
         let home = tempfile::tempdir().expect("a temporary directory can be made");
-        let log = std::fs::File::create(home.path().join("log")).expect("a log file");
-        let process = Process::spawn(
-            Command::new(KYANITE)
-                .args(["cloud", "--port", "0", "--pace", "0.1", "--data-dir"])
-                .arg(home.path())
-                .stdout(Stdio::null())
-                .stderr(log),
-        );
+        let process = spawn(home.path(), "0");
         let known = eventually("the cloud says where it is", || {
             let text = std::fs::read_to_string(home.path().join("azure/kyanite.json"));
             let text = text.map_err(|e| e.to_string())?;
@@ -54,7 +48,7 @@ impl Azure {
             runtime.block_on(connected).map_err(|e| e.to_string())
         });
         let azure = Azure {
-            _process: process,
+            process: std::sync::Mutex::new(Some(process)),
             runtime,
             arm,
             known,
@@ -62,6 +56,74 @@ impl Azure {
         };
         azure.put_at(&azure.group_id(), json!({"location": "eastus"}));
         azure
+    }
+
+    /// Kills the cloud without a word.
+    pub(crate) fn kill(&self) {
+        *self.process.lock().unwrap() = None;
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn start_again(&self) {
+        let origin = self.known["origin"].as_str().unwrap_or_default();
+        let port = origin.rsplit(':').next().unwrap_or("0");
+        *self.process.lock().unwrap() = Some(spawn(self.home.path(), port));
+    }
+
+    /// Everything in the subscription: id and state.
+    pub(crate) fn states(&self) -> Result<Vec<(String, String)>, String> {
+        let subscription = self.known["credentials"]["subscription"].as_str();
+        let subscription = subscription.expect("credentials name a subscription");
+        let (path, more) = (
+            format!("/subscriptions/{subscription}/resources"),
+            "$expand=provisioningState",
+        );
+        let got = self.runtime.block_on(self.arm.list::<Value>(&path, more));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let all = got.map_err(|e| e.to_string())?.into_iter();
+        Ok(all
+            .map(|one| (text(&one["id"]), text(&one["provisioningState"])))
+            .collect())
+    }
+
+    /// What was written so far, newest first: the activity log.
+    pub(crate) fn writes(&self) -> Vec<Value> {
+        let subscription = self.known["credentials"]["subscription"].as_str();
+        let subscription = subscription.expect("credentials name a subscription");
+        let path = format!(
+            "/subscriptions/{subscription}/providers/Microsoft.Insights/eventtypes/management/values"
+        );
+        let got = self.runtime.block_on(self.arm.list(&path, ""));
+        got.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A flexible scale set of one machine; gives the machine's name.
+    pub(crate) fn make_flexible_set(&self, name: &str) -> String {
+        let path = format!("Microsoft.Compute/virtualMachineScaleSets/{name}");
+        let body = json!({"location": "eastus", "properties": {"orchestrationMode": "Flexible", "platformFaultDomainCount": 1}});
+        self.put(&path, body);
+        let card = format!("Microsoft.Network/networkInterfaces/{name}-card");
+        self.put(
+            &card,
+            json!({"location": "eastus", "properties": {"ipConfigurations": self.address()}}),
+        );
+        let machine = format!("{name}_0");
+        let computer = format!("{name}000000");
+        let body = json!({"location": "eastus", "properties": {"hardwareProfile": {"vmSize": "Standard_D2s_v5"},
+            "virtualMachineScaleSet": {"id": self.id(&path)}, "osProfile": {"computerName": computer, "adminUsername": "u"},
+            "networkProfile": {"networkInterfaces": [{"id": self.id(&card), "properties": {"primary": true}}]}}});
+        self.put(
+            &format!("Microsoft.Compute/virtualMachines/{machine}"),
+            body,
+        );
+        computer
+    }
+
+    /// Writes a resource of the group, as far as the cloud lives.
+    pub(crate) fn try_put(&self, path: &str, body: &Value) -> Result<Value, String> {
+        let id = self.id(path);
+        let put = self.runtime.block_on(self.arm.put(&id, body, ""));
+        put.map_err(|e| e.to_string())
     }
 
     /// azure.json with this in it, in a file.
@@ -188,6 +250,21 @@ impl Azure {
             "networkProfile": {"networkInterfaces": [{"id": self.id(&card), "properties": {"primary": true}}]}}});
         self.put(&format!("Microsoft.Compute/virtualMachines/{name}"), body);
     }
+}
+
+fn spawn(home: &Path, port: &str) -> Process {
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(home.join("log"))
+        .expect("a log file");
+    Process::spawn(
+        Command::new(KYANITE)
+            .args(["cloud", "--port", port, "--pace", "0.1", "--data-dir"])
+            .arg(home)
+            .stdout(Stdio::null())
+            .stderr(log),
+    )
 }
 
 fn settings(known: &Value) -> Value {
