@@ -42,7 +42,9 @@ impl Assertion {
             return false;
         };
         certificates.any(|text| {
-            let Ok(der) = STANDARD.decode(text) else {
+            // az sends the lines of a PEM file.
+            let plain: String = text.split_whitespace().collect();
+            let Ok(der) = STANDARD.decode(plain) else {
                 return false;
             };
             let Ok((_, certificate)) = X509Certificate::from_der(&der) else {

@@ -184,8 +184,9 @@ fn asserted(
         )
     };
     let assertion = Assertion::parse(assertion).ok_or_else(malformed)?;
-    let expiry = assertion.claims["exp"].as_i64().unwrap_or(0);
-    if expiry < turn.now.as_second() {
+    // MSAL for Python writes a fraction.
+    let expiry = assertion.claims["exp"].as_f64().unwrap_or(0.0);
+    if expiry < turn.now.as_second() as f64 {
         let text = "Client assertion is not within its valid time range. Current time: review the 'exp' claim.";
         return Err(Refused::new("invalid_client", 700_024, text));
     }

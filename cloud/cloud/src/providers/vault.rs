@@ -2,12 +2,13 @@
 
 mod certificates;
 pub(crate) mod data;
+mod deleted;
 mod keys;
 mod pfx;
 mod secrets;
 mod shelf;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Call, Provider, get, post};
 use crate::arm::document::{self, Document};
@@ -34,8 +35,9 @@ pub(super) const PROVIDER: Provider = Provider {
     }]],
     routes: &[
         post("checkNameAvailability", available),
-        get("deletedVaults", nothing),
-        get("locations/{}/deletedVaults/{}", no_deleted),
+        get("deletedVaults", deleted::list),
+        get("locations/{}/deletedVaults/{}", deleted::get),
+        post("locations/{}/deletedVaults/{}/purge", deleted::purge),
     ],
     more: &["deletedVaults", "locations"],
 };
@@ -67,6 +69,7 @@ fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
         );
         return Err(Fault::conflict("VaultAlreadyExists", message));
     }
+    deleted::recover(turn, draft)?;
     turn.put(data::by_name(&name), json!(draft.id.to_string()));
     let address = format!(
         "https://{}.vault.{}/",
@@ -80,7 +83,10 @@ fn decide(turn: &mut Turn<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
 fn available(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     let body = call.body()?;
     let name = body["name"].as_str().unwrap_or_default();
-    Ok(Reply::ok(match turn.get(&data::by_name(name)) {
+    let taken = turn
+        .get(&data::by_name(name))
+        .or_else(|| deleted::find(turn, name));
+    Ok(Reply::ok(match taken {
         Some(_) => {
             json!({"nameAvailable": false, "reason": "AlreadyExists", "message": format!("The vault name '{name}' is already in use.")})
         }
@@ -88,29 +94,14 @@ fn available(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
     }))
 }
 
-fn nothing(_: &mut Turn<'_>, _: &Call<'_>) -> Result<Reply, Fault> {
-    Ok(Reply::list(Vec::new()))
-}
-
-fn no_deleted(_: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault> {
-    let message = format!(
-        "The specified deleted vault '{}' does not exist.",
-        call.names[1]
-    );
-    Err(Fault::new(404, "DeletedVaultNotFound", message))
-}
-
-/// A vault's secrets go with it, and its name is free again.
+/// A vault that is removed can be recovered, with all that is in it, until it is purged.
 pub(super) fn removed(turn: &mut Turn<'_>, kind: &Kind, document: &Document) {
     if kind.collection() != "vaults" {
         return;
     }
     let name = document.body["name"].as_str().unwrap_or_default();
-    let all: Vec<(String, Value)> = turn.under(&format!("vault/{}/", name.to_lowercase()));
-    for (key, _) in all {
-        turn.remove(key);
-    }
     turn.remove(data::by_name(name));
+    deleted::keep(turn, document);
 }
 
 /// A vault's name leads to its new place.

@@ -221,3 +221,40 @@ fn a_certificate_has_a_key_and_a_secret_and_they_go_with_it() {
         400
     );
 }
+
+#[test]
+fn a_vault_comes_back_with_what_was_in_it_until_it_is_purged() {
+    let mut arena = open_vault();
+    ok(
+        &mut arena,
+        Method::PUT,
+        "/secrets/s",
+        &json!({"value": "kept"}),
+    );
+    let path = "/resourceGroups/g/providers/Microsoft.KeyVault/vaults/one-vault";
+    arena.done("DELETE", path, Value::Null);
+    assert_eq!(
+        ask(&mut arena, Method::GET, "/secrets/s", &Value::Null).status,
+        404
+    );
+    let vault = |mode: Value| {
+        json!({"location": "eastus", "properties": {"createMode": mode, "tenantId": "t",
+            "sku": {"family": "A", "name": "standard"}}})
+    };
+    let taken = arena.done("PUT", path, vault(json!("default")));
+    assert_eq!(taken, (409, "ConflictError".into()));
+    assert_eq!(arena.done("PUT", path, vault(json!("recover"))).0, 200);
+    let kept = ok(&mut arena, Method::GET, "/secrets/s", &Value::Null);
+    assert_eq!(kept["value"], "kept");
+    arena.done("DELETE", path, Value::Null);
+    let place = "/providers/Microsoft.KeyVault/locations/eastus/deletedVaults/one-vault";
+    assert_eq!(arena.done("GET", place, Value::Null).0, 200);
+    assert_eq!(
+        arena.done("POST", &format!("{place}/purge"), Value::Null).0,
+        202
+    );
+    assert_eq!(arena.done("GET", place, Value::Null).0, 404);
+    assert_eq!(arena.done("PUT", path, vault(json!("default"))).0, 200);
+    let empty = ask(&mut arena, Method::GET, "/secrets/s", &Value::Null);
+    assert_ne!(empty.status, 200);
+}
