@@ -66,15 +66,24 @@ impl Access {
         )
     }
 
+    /// Takes the CA as PEM, for a server that asks for no certificate.
+    pub(crate) fn trusting(address: SocketAddr, ca: &[u8]) -> Result<Access> {
+        let mut tls = ClientConfig::builder()
+            .with_root_certificates(roots(ca)?)
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Access {
+            address,
+            tls: Arc::new(tls),
+            ca: ca.to_vec(),
+        })
+    }
+
     /// Takes the CA, client certificate and key as PEM.
     pub(crate) fn new(address: SocketAddr, ca: &[u8], cert: &[u8], key: &[u8]) -> Result<Access> {
-        let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(ca) {
-            roots.add(authority?)?;
-        }
         let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<Vec<_>, _>>()?;
         let mut tls = ClientConfig::builder()
-            .with_root_certificates(roots)
+            .with_root_certificates(roots(ca)?)
             .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Access {
@@ -88,4 +97,12 @@ impl Access {
     pub(crate) fn of_other(&self, (cert, key): &(Vec<u8>, Vec<u8>)) -> Result<Access> {
         Access::new(self.address, &self.ca, cert, key)
     }
+}
+
+fn roots(ca: &[u8]) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(ca) {
+        roots.add(authority?)?;
+    }
+    Ok(roots)
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
@@ -26,6 +26,8 @@ const CONNECTION_WINDOW: u32 = 1 << 30;
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     origin: String,
+    /// What is said of who asks, besides their certificate.
+    bearer: Option<String>,
 }
 
 /// A request that is not a read.
@@ -59,7 +61,14 @@ impl Client {
         Ok(Client {
             sender,
             origin: format!("https://{}", access.address),
+            bearer: None,
         })
+    }
+
+    /// The same connection, for who has this token.
+    pub(crate) fn with_bearer(mut self, token: &str) -> Client {
+        self.bearer = Some(format!("Bearer {token}"));
+        self
     }
 
     /// Sends a write and reads the whole answer, which must be a success.
@@ -110,10 +119,14 @@ impl Client {
     }
 
     fn request(&self, path: &str) -> hyper::http::request::Builder {
-        Request::builder()
+        let request = Request::builder()
             .uri(format!("{}{path}", self.origin))
             .header(ACCEPT, JSON)
-            .header(USER_AGENT, "kyanite-bench")
+            .header(USER_AGENT, "kyanite-bench");
+        match &self.bearer {
+            Some(bearer) => request.header(AUTHORIZATION, bearer),
+            None => request,
+        }
     }
 
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {

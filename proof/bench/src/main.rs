@@ -2,6 +2,7 @@
 
 mod access;
 mod client;
+mod cloud;
 mod definitions;
 mod load;
 mod measure;
@@ -83,6 +84,8 @@ enum Part {
     Node,
     /// Controllers and scheduler at work
     Workloads,
+    /// The cloud's front door
+    Cloud,
 }
 
 // One thread: the generator shall leave the rest of the machine to the server.
@@ -150,6 +153,13 @@ async fn measure(cli: &Cli) -> Result<Vec<Section>> {
     }
     if wanted(Part::Workloads) {
         sections.push(measure_workloads(cli).await.context("workloads")?);
+    }
+    if wanted(Part::Cloud) {
+        let kyanite = cli.kyanite.as_deref().context("no --kyanite")?;
+        let size = if cli.quick { cloud::QUICK } else { cloud::FULL };
+        let say = |phase: &str| progress("cloud", phase);
+        let cloud = cloud::measure(kyanite, &cli.dir, size, say).await;
+        sections.push(cloud.context("the cloud")?.section());
     }
     Ok(sections)
 }
