@@ -86,6 +86,8 @@ pub(crate) struct Ports {
     tunnel: [u16; 5],
     /// For one more program that a scenario starts.
     pub(crate) other: u16,
+    /// For a cloud beside the cluster.
+    pub(crate) cloud: u16,
 }
 
 impl<'a> Cluster<'a> {
@@ -229,7 +231,7 @@ impl<'a> Cluster<'a> {
     }
 
     // Our programs are one, with the role as its first word.
-    fn role(&self, whose: Whose, ours: &str, theirs: &str) -> Result<Command> {
+    pub(crate) fn role(&self, whose: Whose, ours: &str, theirs: &str) -> Result<Command> {
         let mut command = match whose {
             Whose::Ours => Command::new(self.programs.kyanite()),
             Whose::Theirs => Command::new(self.programs.upstream(theirs)?),
@@ -252,7 +254,7 @@ impl<'a> Cluster<'a> {
 impl Ports {
     // Held together so that they differ; free again when this returns.
     fn free() -> Result<Ports> {
-        let held = (0..11)
+        let held = (0..12)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .collect::<std::io::Result<Vec<_>>>()?;
         let port = |n: usize| held[n].local_addr().map(|address| address.port());
@@ -263,6 +265,7 @@ impl Ports {
             manager: port(3)?,
             scheduler: port(4)?,
             other: port(5)?,
+            cloud: port(11)?,
             tunnel: [port(6)?, port(7)?, port(8)?, port(9)?, port(10)?],
         })
     }

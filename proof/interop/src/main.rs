@@ -1,5 +1,6 @@
 //! Swaps upstream's programs in for ours, contract by contract, and writes down what happened.
 
+mod cloud;
 mod cluster;
 mod hollow_node;
 mod interruption;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::outcome::Missing;
 
 /// Upstream's programs that rows use, with the words that make them say their version.
-const UPSTREAM: [(&str, &[&str]); 7] = [
+const UPSTREAM: [(&str, &[&str]); 8] = [
     ("kube-apiserver", &["--version"]),
     ("kube-controller-manager", &["--version"]),
     ("kube-scheduler", &["--version"]),
@@ -16,6 +16,7 @@ const UPSTREAM: [(&str, &[&str]); 7] = [
     ("kubectl", &["version", "--client"]),
     ("etcd", &["--version"]),
     ("helm", &["version", "--short"]),
+    ("cloud-controller-manager", &["--version"]),
 ];
 
 /// Ours and theirs.

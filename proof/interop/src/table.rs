@@ -9,9 +9,8 @@ use crate::interruption::INTERRUPTION;
 use crate::outcome::{Missing, Outcome};
 use crate::programs::Programs;
 use crate::scenarios::{
-    changing_hands, clients, controllers, definitions, helm, kubectl, kubelet as nodes, placements,
-    store,
-    workloads,
+    azure, changing_hands, clients, cloud_controllers, controllers, definitions, helm, kubectl,
+    kubelet as nodes, placements, store, workloads,
 };
 
 /// Whose program is on the left of the contract, and whose on its right.
@@ -44,7 +43,7 @@ pub(crate) struct Row {
     scenario: fn(&mut Cluster<'_>, Sides) -> Result<()>,
 }
 
-pub(crate) const ROWS: [Row; 14] = [
+pub(crate) const ROWS: [Row; 19] = [
     Row {
         contract: "API server ← kubectl",
         about: "create, get, watch, explain, three kinds of patch, diff, apply (from the client and from the server, \
@@ -164,7 +163,47 @@ pub(crate) const ROWS: [Row; 14] = [
         },
         scenario: definitions::run,
     },
+    Row {
+        contract: "cloud ← az",
+        about: "what people do with az, command by command (clients/azure/az.tbl): sign in with a secret, a certificate \
+                and another's token; groups, locks, networks, machines, scale sets, disks, identities, roles, vaults with \
+                what is in them, registries, deployments, moves, clusters from creation to deletion",
+        plan: their_cloud_client,
+        scenario: |cluster, _| azure::az(cluster),
+    },
+    Row {
+        contract: "cloud ← Azure's SDK for Python",
+        about: "azure-identity's chain, a device code and a federated token; creation, long-running operations, two \
+                writers with one ETag, pages, types of errors",
+        plan: their_cloud_client,
+        scenario: |cluster, _| azure::sdk(cluster, &azure::PYTHON),
+    },
+    Row {
+        contract: "cloud ← Azure's SDK for JavaScript",
+        about: "the same, with a secret",
+        plan: their_cloud_client,
+        scenario: |cluster, _| azure::sdk(cluster, &azure::JAVASCRIPT),
+    },
+    Row {
+        contract: "cloud ← Azure's SDK for Go",
+        about: "the same, with a secret",
+        plan: their_cloud_client,
+        scenario: |cluster, _| azure::sdk(cluster, &azure::GO),
+    },
+    Row {
+        contract: "cloud ← cloud-controller-manager",
+        about: "nodes are initialised and routed; five services (external, internal, Local, with source ranges, of two \
+                protocols) get load balancers and leave nothing; with upstream's, what Azure shows in between is \
+                compared with ours",
+        plan: |(cloud, _)| Ok((cloud == Whose::Ours).then(|| Plan::server(Whose::Ours))),
+        scenario: cloud_controllers::run,
+    },
 ];
+
+// The cloud is ours; there is no other here.
+fn their_cloud_client(sides: Sides) -> Result<Option<Plan>> {
+    Ok((sides == (Whose::Ours, Whose::Theirs)).then(|| Plan::server(Whose::Ours)))
+}
 
 // kubectl and helm are upstream's; there is none of ours.
 fn their_client((server, client): Sides) -> Result<Option<Plan>> {
