@@ -367,3 +367,198 @@ fn pods(all: &Everything, cards: &[&Raw]) -> Vec<Ipv4Net> {
     });
     its.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::names::Says;
+    use super::*;
+    use crate::arena::Arena;
+
+    const N: &str = "/resourceGroups/g/providers/Microsoft.Network";
+    const C: &str = "/resourceGroups/g/providers/Microsoft.Compute";
+
+    struct World {
+        arena: Arena,
+        scope: String,
+    }
+
+    impl World {
+        fn new() -> World {
+            let mut arena = Arena::new();
+            arena.group("g");
+            let scope = format!("/subscriptions/{}", arena.settings.subscription);
+            World { arena, scope }
+        }
+
+        fn put(&mut self, path: &str, mut body: Value) {
+            if !path.contains("virtualNetworkPeerings") && !path.contains("/A/") {
+                body["location"] = json!("eastus");
+            }
+            let (status, code) = self.arena.done("PUT", path, body);
+            assert!(status < 300, "{path}: {status} {code}");
+        }
+
+        fn id(&self, path: &str) -> Value {
+            json!({"id": format!("{}{path}", self.scope)})
+        }
+
+        fn networks(&mut self) -> Vec<VirtualNetwork> {
+            self.arena.turn(|turn| networks(turn))
+        }
+
+        fn machine(&mut self, name: &str, subnet: &str) {
+            let subnet = self.id(&format!("{N}/virtualNetworks/{subnet}"));
+            let group = self.id(&format!("{N}/networkSecurityGroups/own"));
+            self.put(
+                &format!("{N}/networkInterfaces/{name}"),
+                json!({"properties": {"networkSecurityGroup": group,
+                    "ipConfigurations": [{"name": "one", "properties": {"subnet": subnet}}]}}),
+            );
+            let card = self.id(&format!("{N}/networkInterfaces/{name}"));
+            self.put(
+                &format!("{C}/virtualMachines/{name}"),
+                json!({"properties": {"hardwareProfile": {"vmSize": "Standard_D2s_v3"},
+                    "networkProfile": {"networkInterfaces": [card]}}}),
+            );
+        }
+    }
+
+    fn world() -> World {
+        let mut world = World::new();
+        for group in ["own", "all"] {
+            world.put(&format!("{N}/networkSecurityGroups/{group}"), json!({}));
+        }
+        let route = |to: &str, kind: &str, next: Option<&str>| {
+            json!({"name": to.replace('/', "-"), "properties":
+            {"addressPrefix": to, "nextHopType": kind, "nextHopIpAddress": next}})
+        };
+        let routes = json!([
+            route("10.1.2.0/24", "VirtualAppliance", Some("10.1.0.9")),
+            route("0.0.0.0/0", "None", None),
+            route("10.9.0.0/16", "VirtualAppliance", Some("10.2.0.9")),
+        ]);
+        world.put(
+            &format!("{N}/routeTables/r"),
+            json!({"properties": {"routes": routes}}),
+        );
+        let (group, table) = (
+            world.id(&format!("{N}/networkSecurityGroups/all")),
+            world.id(&format!("{N}/routeTables/r")),
+        );
+        for (name, number) in [("v1", 1), ("v2", 2)] {
+            let space = format!("10.{number}.0.0/16");
+            let subnet = json!({"addressPrefix": format!("10.{number}.0.0/24"), "networkSecurityGroup": group,
+                "routeTable": table});
+            world.put(
+                &format!("{N}/virtualNetworks/{name}"),
+                json!({"properties": {"addressSpace": {"addressPrefixes": [space]},
+                    "subnets": [{"name": "s", "properties": subnet}]}}),
+            );
+        }
+        world.machine("m", "v1/subnets/s");
+        world
+    }
+
+    fn peer(world: &mut World, from: &str, to: &str) {
+        let remote = world.id(&format!("{N}/virtualNetworks/{to}"));
+        world.put(
+            &format!("{N}/virtualNetworks/{from}/virtualNetworkPeerings/{to}"),
+            json!({"properties": {"remoteVirtualNetwork": remote}}),
+        );
+    }
+
+    #[test]
+    fn a_card_has_its_subnets_gates_and_its_own_and_the_ways_of_its_subnet() {
+        let mut world = world();
+        let networks = world.networks();
+        let [card] = networks[0].cards.as_slice() else {
+            panic!("{networks:?}");
+        };
+        assert_eq!(card.address, Ipv4Addr::new(10, 1, 0, 4));
+        let names = |gates: &[Arc<Gate>]| -> Vec<String> {
+            let last = |gate: &Arc<Gate>| gate.group.rsplit('/').next().map(str::to_owned);
+            gates.iter().filter_map(last).collect()
+        };
+        assert_eq!(names(&card.inbound), ["all", "own"]);
+        assert_eq!(names(&card.outbound), ["own", "all"]);
+        assert_eq!(card.inbound[0].rules.len(), 3, "those that all have");
+        let routes = card.routes.as_deref().expect("routes");
+        let way = |to: &str| routes.get(&to.parse::<Ipv4Net>().expect("a network"));
+        let next = Hop::Machine(Ipv4Addr::new(10, 1, 0, 9));
+        assert_eq!(way("10.1.2.0/24"), Some(&next));
+        assert_eq!(way("10.1.0.0/16"), Some(&Hop::Usual));
+        assert_eq!(way("0.0.0.0/0"), Some(&Hop::Nowhere));
+        assert_eq!(
+            way("10.9.0.0/16"),
+            Some(&Hop::Nowhere),
+            "in no network of ours"
+        );
+        assert!(!card.forwards);
+    }
+
+    #[test]
+    fn networks_reach_each_other_when_both_want_to() {
+        let mut world = world();
+        peer(&mut world, "v1", "v2");
+        assert!(
+            world
+                .networks()
+                .iter()
+                .all(|network| network.peers.is_empty())
+        );
+        peer(&mut world, "v2", "v1");
+        let networks = world.networks();
+        let reached = &networks[0].peers[0];
+        assert!(
+            reached.network.ends_with("/virtualnetworks/v2"),
+            "{reached:?}"
+        );
+        assert_eq!(reached.space, ["10.2.0.0/16".parse().expect("a network")]);
+        assert!(!reached.takes_forwarded);
+        let ours = &networks[0].cards[0].inbound[0].rules[0];
+        assert!(ours.from.contains(Ipv4Addr::new(10, 2, 3, 4).into()));
+        let state = |world: &mut World| {
+            let path = format!("{N}/virtualNetworks/v1/virtualNetworkPeerings/v2");
+            let reply = world.arena.ask("GET", &path, Value::Null);
+            reply.document()["properties"]["peeringState"].clone()
+        };
+        assert_eq!(state(&mut world), "Connected");
+        let back = format!("{N}/virtualNetworks/v2/virtualNetworkPeerings/v1");
+        world.arena.done("DELETE", &back, Value::Null);
+        assert_eq!(state(&mut world), "Disconnected");
+        assert!(world.networks()[0].peers.is_empty());
+    }
+
+    #[test]
+    fn zones_are_known_where_they_are_linked_and_machines_everywhere() {
+        let mut world = world();
+        let network = world.id(&format!("{N}/virtualNetworks/v1"));
+        world.put(&format!("{N}/privateDnsZones/corp.example"), json!({}));
+        world.put(
+            &format!("{N}/privateDnsZones/corp.example/A/db"),
+            json!({"properties": {"ttl": 60, "aRecords": [{"ipv4Address": "10.1.0.7"}]}}),
+        );
+        world.put(
+            &format!("{N}/privateDnsZones/corp.example/virtualNetworkLinks/l"),
+            json!({"properties": {"virtualNetwork": network, "registrationEnabled": true}}),
+        );
+        let networks = world.networks();
+        let find = |network: &VirtualNetwork, name: &str| {
+            let all = network.zones.iter().flat_map(|zone| &zone.records);
+            all.clone()
+                .find(|record| record.name == name)
+                .map(|record| record.says.clone())
+        };
+        let address = |last: u8| Some(Says::Address(Ipv4Addr::new(10, 1, 0, last)));
+        for (name, says) in [
+            ("db.corp.example", address(7)),
+            ("m.corp.example", address(4)),
+            ("m", address(4)),
+        ] {
+            assert_eq!(find(&networks[0], name), says, "{name}");
+            assert_eq!(find(&networks[1], name), None, "{name}");
+        }
+    }
+}
