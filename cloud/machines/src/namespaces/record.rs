@@ -94,16 +94,6 @@ impl Home {
 
     /// Takes the supervisor's lock; nothing when a living supervisor has it.
     pub(crate) fn lock(&self) -> Result<Option<fs::File>, Error> {
-        self.try_lock(FlockOperation::NonBlockingLockExclusive)
-    }
-
-    /// Whether a living supervisor has the lock. Any number may ask at once.
-    pub(crate) fn is_watched(&self) -> Result<bool, Error> {
-        let free = self.try_lock(FlockOperation::NonBlockingLockShared)?;
-        Ok(free.is_none())
-    }
-
-    fn try_lock(&self, how: FlockOperation) -> Result<Option<fs::File>, Error> {
         let path = self.file("lock");
         let file = fs::OpenOptions::new()
             .create(true)
@@ -111,11 +101,27 @@ impl Home {
             .mode(0o600)
             .open(&path)
             .map_err(Error::file("open", &path))?;
-        match rustix::fs::flock(&file, how) {
-            Ok(()) => Ok(Some(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(Error::file("lock", &path)(error)),
-        }
+        try_lock(file, &path, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Whether a living supervisor has the lock. Any number may ask at once, and asking leaves nothing: the machine may
+    /// just be removed.
+    pub(crate) fn is_watched(&self) -> Result<bool, Error> {
+        let path = self.file("lock");
+        let file = match fs::File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            opened => opened.map_err(Error::file("open", &path))?,
+        };
+        let free = try_lock(file, &path, FlockOperation::NonBlockingLockShared)?;
+        Ok(free.is_none())
+    }
+}
+
+fn try_lock(file: fs::File, path: &Path, how: FlockOperation) -> Result<Option<fs::File>, Error> {
+    match rustix::fs::flock(&file, how) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(Error::file("lock", path)(error)),
     }
 }
 
