@@ -617,6 +617,34 @@ mod tests {
     }
 
     #[test]
+    fn a_spot_machine_that_is_evicted_is_gone_and_its_set_is_smaller() {
+        let mut arena = with_cluster();
+        let pool = json!({"properties": {"count": 1, "scaleSetPriority": "Spot", "vmSize": ""}});
+        let path = format!("{CLUSTER}/agentPools/s");
+        assert_eq!(arena.done("PUT", &path, pool).0, 201);
+        let first = |arena: &mut Arena, pool: &str| {
+            let own = format!("{SUBSCRIPTION}{CLUSTER}");
+            let all = arena.turn(|turn| {
+                let cluster = document::get(turn, &own).unwrap();
+                nodes::machines(turn, &cluster, pool)
+            });
+            all.first().map(|one| one.id().to_owned())
+        };
+        let evict = |arena: &mut Arena, id: &str| {
+            let path = id.strip_prefix(SUBSCRIPTION).unwrap();
+            arena.done("POST", &format!("{path}/simulateEviction"), Value::Null)
+        };
+        let plain = first(&mut arena, "p").unwrap();
+        assert_eq!(evict(&mut arena, &plain).0, 409);
+        let spot = first(&mut arena, "s").unwrap();
+        assert_eq!(evict(&mut arena, &spot).0, 204);
+        assert_eq!(first(&mut arena, "s"), None);
+        let set = spot.split("/virtualMachines/").next().unwrap();
+        let shown = arena.ask("GET", set.strip_prefix(SUBSCRIPTION).unwrap(), Value::Null);
+        assert_eq!(shown.document()["sku"]["capacity"], 0);
+    }
+
+    #[test]
     fn routes_of_a_cluster_with_kubenet_are_in_a_table_of_its_subnet() {
         let mut arena = Arena::new();
         arena.group("g");

@@ -167,6 +167,7 @@ fn map(name: &str, files: &Files) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "binaryData": data})
 }
 
+// kubectl would look into the pod's own namespace first, but for POD_NAMESPACE.
 fn pod(name: &str, command: &str, files: &Files) -> Value {
     let volume = |part: &str| json!({"name": part, "hostPath": {"path": format!("/{part}")}});
     let mount =
@@ -194,5 +195,5 @@ fn pod(name: &str, command: &str, files: &Files) -> Value {
         "containers": [{"name": "command", "image": built_in::KYANITE_NAME, "imagePullPolicy": "IfNotPresent",
             "command": ["/bin/sh", "-c", command], "workingDir": FILES, "volumeMounts": mounts,
             "env": [{"name": "PATH", "value": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                {"name": "HOME", "value": "/tmp"}]}]}})
+                {"name": "HOME", "value": "/tmp"}, {"name": "POD_NAMESPACE", "value": "default"}]}]}})
 }
