@@ -62,20 +62,22 @@ struct Place<'d> {
 
 type Pass = fn(&Place<'_>, &mut Problems);
 
-const PASSES: [Pass; 4] = [
-    forbidden::check,
-    invariants::check,
-    lists::check,
-    defaults::check,
-];
+const PASSES: [Pass; 3] = [forbidden::check, invariants::check, lists::check];
 
 /// What is wrong with the schemas of a definition, given what it was before.
 pub fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
-    for pass in PASSES {
+    let before = errors.0.len();
+    let mut run = |pass: Pass| {
         let had = old.is_some_and(|old| !problems(old, pass).0.is_empty());
         if !had {
             errors.0.extend(problems(definition, pass).0);
         }
+        errors.0.len() == before
+    };
+    let in_order = PASSES.into_iter().fold(true, |_, pass| run(pass));
+    // Defaults are values of schemas: they are only looked at where those are in order.
+    if in_order {
+        run(defaults::check);
     }
 }
 
