@@ -74,6 +74,10 @@ fn end_state(cluster: &Cluster<'_>, whose: Whose) -> Result<Value> {
     let mut cloud = Cloud::start_in(cluster, name)?;
     prepare(cluster, &cloud)?;
     let mut manager = manager(cluster, &cloud, whose)?;
+    let _on_nodes = NODES
+        .iter()
+        .map(|node| node_manager(cluster, &cloud, node))
+        .collect::<Result<Vec<Process>>>()?;
     for node in NODES {
         eventually("the node is initialised and routed", || {
             manager.check()?;
@@ -209,22 +213,8 @@ fn service(name: &str, annotations: &Value, spec: &Value) -> Value {
 }
 
 fn manager(cluster: &Cluster<'_>, cloud: &Cloud, whose: Whose) -> Result<Process> {
-    let config = cluster.subdirectory("config")?.join("azure.json");
-    let mut settings = cloud.settings();
-    // Upstream's libraries ask Microsoft's own host about a tenant, unless it is one of ADFS.
-    if whose == Whose::Theirs {
-        settings["tenantId"] = json!("adfs");
-    }
-    std::fs::write(&config, settings.to_string())?;
-    let mut command = cluster.role(
-        whose,
-        "cloud-controller-manager",
-        "cloud-controller-manager",
-    )?;
-    let kubeconfig: PathBuf = cluster.pki.file("admin.kubeconfig");
+    let mut command = prepared(cluster, cloud, whose, "cloud-controller-manager")?;
     command
-        .arg(format!("--cloud-config={}", config.display()))
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .args([
             "--cloud-provider=azure",
             "--allocate-node-cidrs=true",
@@ -234,23 +224,50 @@ fn manager(cluster: &Cluster<'_>, cloud: &Cloud, whose: Whose) -> Result<Process
             "--cluster-cidr=10.244.0.0/16",
             "--cluster-name=kubernetes",
             "--leader-elect=false",
-            "--v=2",
         ])
         .args([
             "--route-reconciliation-period=1s",
             "--bind-address=127.0.0.1",
+            "--v=2",
         ])
-        .arg(format!("--secure-port={}", cluster.ports.other))
+        .arg(format!("--secure-port={}", cluster.ports.other));
+    Process::start(
+        &format!("cloud-controllers-{whose:?}"),
+        cluster.dir,
+        &mut command,
+    )
+}
+
+/// Upstream's manager has a controller that makes nodes known, and nobody who runs it: that is left to a program on each
+/// node, which is ours here, whoever the manager is.
+fn node_manager(cluster: &Cluster<'_>, cloud: &Cloud, node: &str) -> Result<Process> {
+    let mut command = prepared(cluster, cloud, Whose::Ours, "cloud-node-manager")?;
+    command.args(["--use-instance-metadata=false", "--wait-routes=true"]);
+    command.arg(format!("--node-name={node}"));
+    Process::start(node, cluster.dir, &mut command)
+}
+
+/// A program with azure.json and a kubeconfig.
+fn prepared(cluster: &Cluster<'_>, cloud: &Cloud, whose: Whose, name: &str) -> Result<Command> {
+    let config = cluster.subdirectory("config")?.join(format!("{name}.json"));
+    let mut settings = cloud.settings();
+    // Upstream's libraries ask Microsoft's own host about a tenant, unless it is one of ADFS.
+    if whose == Whose::Theirs {
+        settings["tenantId"] = json!("adfs");
+    }
+    std::fs::write(&config, settings.to_string())?;
+    let mut command = cluster.role(whose, name, name)?;
+    let kubeconfig: PathBuf = cluster.pki.file("admin.kubeconfig");
+    command
+        .arg(format!("--cloud-config={}", config.display()))
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .env("SSL_CERT_FILE", cloud.authority());
-    let name = match whose {
-        Whose::Ours => "cloud-controllers-ours",
-        Whose::Theirs => "cloud-controllers-theirs",
-    };
-    Process::start(name, cluster.dir, keeps_quiet(&mut command))
+    keeps_quiet(&mut command);
+    Ok(command)
 }
 
 // What `az-env` says to a shell would win over what stands in azure.json.
-fn keeps_quiet(command: &mut Command) -> &mut Command {
+fn keeps_quiet(command: &mut Command) {
     for name in [
         "AZURE_TENANT_ID",
         "AZURE_CLIENT_ID",
@@ -259,7 +276,6 @@ fn keeps_quiet(command: &mut Command) -> &mut Command {
     ] {
         command.env_remove(name);
     }
-    command
 }
 
 /// What Azure shows, without what differs from run to run: marks, the addresses and names that follow from a UID.

@@ -76,7 +76,7 @@ fn unmade(error: rcgen::Error) -> Refused {
     Refused::bad(format!("The certificate cannot be made: {error}."))
 }
 
-fn words<'v>(value: &'v Value) -> impl Iterator<Item = &'v str> {
+fn words(value: &Value) -> impl Iterator<Item = &str> {
     value
         .as_array()
         .into_iter()
