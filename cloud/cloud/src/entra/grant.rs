@@ -69,7 +69,10 @@ pub(super) fn token(
         "client_credentials" => application(turn, keys, &tenant, form)?,
         "password" => person(turn, form)?,
         "refresh_token" => refreshed(turn, form)?,
-        DEVICE_CODE => with_device(turn, form)?,
+        DEVICE_CODE => {
+            let (subject, scope) = with_device(turn, form)?;
+            return issue(turn, keys, &scoped(form, &scope), &subject);
+        }
         ON_BEHALF_OF => on_behalf(turn, keys, &tenant, form)?,
         other => {
             let text = format!("The app requested an unsupported grant type '{other}'.");
@@ -372,7 +375,8 @@ pub(super) fn device_code(
     );
     turn.put(
         format!("entra/device/{code}"),
-        json!({"userCode": user_code, "client": client, "expires": turn.now.as_second() + DEVICE_LIFETIME}),
+        json!({"userCode": user_code, "client": client, "expires": turn.now.as_second() + DEVICE_LIFETIME,
+            "scope": field(form, "scope").unwrap_or_default()}),
     );
     let page = format!("{}/device", turn.settings.origin);
     Ok(Reply::ok(json!({
@@ -383,7 +387,17 @@ pub(super) fn device_code(
     })))
 }
 
-fn with_device(turn: &mut Turn<'_>, form: &Form) -> Result<Subject, Refused> {
+/// What a device wants was said when its code was asked for (RFC 8628): it need not say it again.
+fn scoped(form: &Form, scope: &str) -> Vec<(String, String)> {
+    let mut form = form.to_vec();
+    if field(&form, "scope").is_none() {
+        form.push(("scope".into(), scope.to_owned()));
+    }
+    form
+}
+
+/// The person who confirmed a code, and the scope it was asked for.
+fn with_device(turn: &mut Turn<'_>, form: &Form) -> Result<(Subject, String), Refused> {
     let code = field(form, "device_code").map_or_else(|| required(form, "code"), Ok)?;
     let gone = || {
         Refused::new(
@@ -402,7 +416,7 @@ fn with_device(turn: &mut Turn<'_>, form: &Form) -> Result<Subject, Refused> {
     };
     let user = turn.get(&directory::key("users", user)).ok_or_else(gone)?;
     turn.remove(format!("entra/device/{code}"));
-    Ok(user_with(user, form))
+    Ok((user_with(user, form), text(&entry, "scope").to_owned()))
 }
 
 /// The page where a person enters a code: name and password go with it, and the waiting device gets its token.
