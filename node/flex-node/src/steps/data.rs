@@ -11,6 +11,7 @@ const DIRECTORIES: &[(&str, &str)] = &[
     (paths::KUBELET_DIR, "0750"),
     ("/etc/kubernetes", "0755"),
     ("/var/lib/containerd", "0711"),
+    ("/opt/containerd", "0711"),
     ("/var/lib/cni", "0755"),
     ("/etc/cni/net.d", "0755"),
     ("/var/log/pods", "0755"),
