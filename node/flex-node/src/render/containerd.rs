@@ -114,6 +114,7 @@ mod tests {
             cni: "1.5.1".into(),
             pause_image: "pause:1".into(),
             metrics_address: "127.0.0.1:1".into(),
+            chosen: Vec::new(),
             mirrors: Default::default(),
         }
     }
