@@ -249,15 +249,12 @@ async fn slices(
         ));
         let ended = suite.run(slice, &place.kubeconfig(), limit).await?;
         tell(&ended.report);
-        ran.extend(
-            ended
-                .report
-                .outcomes
-                .iter()
-                .map(|outcome| outcome.spec.clone()),
-        );
         let nothing_ran = ended.report.outcomes.is_empty();
-        ledger.add(ended.report.outcomes)?;
+        let mut outcomes = ended.report.outcomes;
+        // Whom the user's limit cut off has not failed.
+        outcomes.retain(|o| cli.limit.is_none() || !o.failure.starts_with(report::CUT_OFF));
+        ran.extend(outcomes.iter().map(|outcome| outcome.spec.clone()));
+        ledger.add(outcomes)?;
         if let Some(why) = place.ended() {
             bail!("{why}");
         }

@@ -53,6 +53,8 @@ pub(crate) struct Report {
     pub(crate) troubles: Vec<String>,
 }
 
+/// How the failure of a spec begins that was running when the suite's time was over.
+pub(crate) const CUT_OFF: &str = "A suite timeout occurred";
 const TAG: &str = " [Conformance]";
 const LONGEST_LINE: usize = 240;
 
