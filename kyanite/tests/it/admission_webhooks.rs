@@ -157,32 +157,3 @@ fn a_webhook_that_fails_closes_or_opens_as_it_says() {
         .exits_with(1)
         .complains("x509: certificate signed by unknown authority");
 }
-
-#[test]
-fn a_webhook_hears_what_a_stream_is_asked_for() {
-    let Some(kubectl) = Kubectl::without_workloads() else {
-        return;
-    };
-    let guard = HookServer::start(respond);
-    let kind = "ValidatingWebhookConfiguration";
-    let more = json!({"objectSelector": {}, "rules": [{"apiGroups": [""], "apiVersions": ["v1"],
-        "operations": ["CONNECT"], "resources": ["pods/exec"]}]});
-    kubectl
-        .create(&configuration(&guard, kind, "/deny", &more))
-        .ok();
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n, containers: [{name: c1, image: i}]}}";
-    kubectl.create(pod).ok();
-    kubectl
-        .run("exec p -c c1 -i -- ls -l")
-        .exits_with(1)
-        .complains("not today");
-    let reviews = guard.seen.bodies.lock().unwrap().clone();
-    let request = &reviews[0]["request"];
-    assert_eq!(request["operation"], "CONNECT");
-    assert_eq!(request["kind"]["kind"], "PodExecOptions");
-    let asked = &request["object"];
-    assert_eq!(asked["kind"], "PodExecOptions");
-    assert_eq!(asked["container"], "c1");
-    assert_eq!(asked["stdin"], true);
-    assert_eq!(asked["command"], json!(["ls", "-l"]));
-}

@@ -219,24 +219,3 @@ fn a_namespace_being_deleted_takes_nothing_new() {
         .exits_with(1);
     refusal.complains("because it is being terminated");
 }
-
-#[test]
-fn an_evicted_pod_says_so_without_a_budget_too() {
-    let Some(kubectl) = Kubectl::start() else {
-        return;
-    };
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: held, finalizers: [example.com/held]}, \
-               spec: {nodeName: node-1, containers: [{name: c, image: i}]}}";
-    kubectl.create(pod).ok();
-    let eviction =
-        r#"{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "held"}}"#;
-    kubectl
-        .with_input(
-            "create --raw /api/v1/namespaces/default/pods/held/eviction -f -",
-            eviction,
-        )
-        .ok();
-    let reason = ".status.conditions[?(@.type=='DisruptionTarget')].reason";
-    assert_eq!(kubectl.field("pod/held", reason), "EvictionByEvictionAPI");
-    assert_ne!(kubectl.field("pod/held", ".metadata.deletionTimestamp"), "");
-}
