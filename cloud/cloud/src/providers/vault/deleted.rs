@@ -118,7 +118,7 @@ pub(super) fn purge(turn: &mut Turn<'_>, call: &Call<'_>) -> Result<Reply, Fault
     forget(turn, name);
     let id = vault["shown"]["id"].as_str().unwrap_or_default();
     let mut begin = Begin::new(Verb::Action, id, 100);
-    let now = turn.now.as_second();
+    let now = seven_digits(turn.now);
     begin.output =
         json!({"createdDateTime": now, "lastActionDateTime": now, "status": "Succeeded"});
     let operation = operation::begin(turn, begin);
