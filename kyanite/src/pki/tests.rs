@@ -62,6 +62,8 @@ fn the_serving_certificate_is_good_for_every_name() {
     let made = made();
     let bundle = text(&made.pki.authority(Authority::Cluster).cert);
     for name in made.names.all() {
+        // What covers all names below another covers any of them.
+        let name = name.replace('*', "any");
         assert!(believes(&bundle, &made.pki, &name), "{name}");
     }
     assert!(!believes(&bundle, &made.pki, "elsewhere"));

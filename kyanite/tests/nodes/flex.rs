@@ -17,9 +17,10 @@ const MACHINE: &str = "edge";
 const AGENT: &str = "/usr/local/bin/aks-flex-node";
 
 /// What this machine is: every path with its kind, mode, owner and target, the content of what anybody configures, units,
-/// kernel settings, links, rules and mounts. What a running system writes by itself is left out.
+/// kernel settings, links, rules and mounts. What a running system writes by itself is left out, and so is this checkout
+/// (`CHECKOUT`), where builds write.
 const STATE: &str = r#"
-prune='-path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log -o -path /var/tmp -o -path /work
+prune='-path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log -o -path /var/tmp -o -path CHECKOUT
   -o -path /var/lib/systemd -o -path /usr/share -o -path /home -o -path /root -o -path /data'
 find / /var/lib/kubelet /var/lib/containerd -xdev \( $prune \) -prune -o -printf '%y %m %U %G %p %l\n' | sort -u
 find /etc /opt /usr/local/bin /usr/local/sbin -xdev -type f -size -4096k -exec sha256sum {} + | sort

@@ -240,7 +240,10 @@ impl Site {
     }
 
     pub(crate) fn state(&self, script: &str) -> Vec<String> {
-        let text = self.run(script).expect("a state");
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let checkout = checkout.expect("the workspace").to_string_lossy();
+        let script = script.replace("CHECKOUT", &checkout);
+        let text = self.run(&script).expect("a state");
         text.lines().map(str::to_owned).collect()
     }
 

@@ -35,7 +35,7 @@ pub(super) fn options(kind: &str, query: &Query, path: Option<&str>) -> Value {
     }
     for (name, field) in FIELDS {
         let value = match field {
-            Field::Flag => query.flag(name).then(|| json!(true)),
+            Field::Flag => query.flag(name).then_some(json!(true)),
             Field::Text => query.get(name).map(Value::from),
             Field::Texts => list(query.all(name).iter().map(|text| json!(text)).collect()),
             Field::Numbers => {
