@@ -10,7 +10,7 @@ fn holds(home: &Path, needle: &str) -> bool {
         .flatten()
         .map(|e| std::fs::read(e.path()).unwrap_or_default());
     files
-        .flat_map(|bytes| bytes)
+        .flatten()
         .collect::<Vec<u8>>()
         .windows(needle.len())
         .any(|w| w == needle.as_bytes())

@@ -88,6 +88,7 @@ fn own_taints(node: &Value) -> Vec<String> {
 }
 
 /// How long something took, for whoever reads the log.
+#[expect(clippy::print_stderr, reason = "a figure for whoever asks for it")]
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();

@@ -112,6 +112,8 @@ fn labels(name: &str, number: usize, config: &Config) -> Value {
         "failure-domain.beta.kubernetes.io/zone": zone,
         "kubernetes.azure.com/agentpool": "hollow", "agentpool": "hollow",
         "kubernetes.azure.com/mode": "user", "kubernetes.azure.com/role": "agent",
+        // No cloud has a machine for it: upstream's word to cloud controllers to leave a node alone.
+        "kubernetes.azure.com/managed": "false",
         "hollow.kyanite.dev/node": "true",
     })
 }

@@ -97,7 +97,7 @@ impl Vms {
             let place = Place::of(self.driver(node)?, &node.name)
                 .in_turn(self.turn(&node.id))
                 .on(node.subnet)
-                .as_said(spec(&order.hidden, system, node, Vec::new()));
+                .with_spec(spec(&order.hidden, system, node, Vec::new()));
             let done = place.work(Place::start).await;
             self.watch(&node.id, node)?;
             self.speak_for(node)?;

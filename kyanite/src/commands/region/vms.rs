@@ -93,7 +93,7 @@ impl Vms {
         let place = Place::of(self.driver(&node)?, &node.name)
             .in_turn(self.turn(&node.id))
             .on(node.subnet)
-            .as_said(spec(&order.hidden, system, &node, disks.clone()))
+            .with_spec(spec(&order.hidden, system, &node, disks.clone()))
             .with_disks(disks);
         let done = match &order.task {
             Task::Act { word, input } => act(place, word, input).await,
@@ -348,7 +348,7 @@ impl Place {
     }
 
     /// The same, started as this says.
-    pub(super) fn as_said(self, spec: Spec) -> Place {
+    pub(super) fn with_spec(self, spec: Spec) -> Place {
         Place {
             spec: Some(spec),
             ..self

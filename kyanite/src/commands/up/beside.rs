@@ -25,6 +25,9 @@ const PORT: u16 = 8443;
 /// How long the first start of a cloud may take before `up` goes on without it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A cloud that is open, and what stands behind it.
+type Open = (Fabric, Arc<Ground>);
+
 /// The cloud of a data directory, with the cluster of the same.
 #[derive(Clone)]
 pub(super) struct Beside {
@@ -42,7 +45,7 @@ pub(super) struct Beside {
     token_lifetime: Option<Duration>,
     open: watch::Sender<Option<String>>,
     /// The cloud while it is open.
-    cloud: Arc<Mutex<Option<(Fabric, Arc<Ground>)>>>,
+    cloud: Arc<Mutex<Option<Open>>>,
 }
 
 impl Beside {
@@ -127,7 +130,7 @@ impl Beside {
         Ok(())
     }
 
-    fn cloud(&self) -> MutexGuard<'_, Option<(Fabric, Arc<Ground>)>> {
+    fn cloud(&self) -> MutexGuard<'_, Option<Open>> {
         self.cloud.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
