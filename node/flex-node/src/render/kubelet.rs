@@ -128,6 +128,10 @@ pub fn configuration(node: &Node, machine: &Machine, credential: Credential) -> 
         config["tlsCertFile"] = json!(paths::SERVING_CERTIFICATE);
         config["tlsPrivateKeyFile"] = json!(paths::SERVING_KEY);
     }
+    // From 1.35 on upstream's refuses version 1 unless told otherwise; preflight has warned.
+    if !machine.unified_cgroups {
+        config["failCgroupV1"] = json!(false);
+    }
     if machine.has_resolved {
         config["resolvConf"] = json!("/run/systemd/resolve/resolv.conf");
     }
