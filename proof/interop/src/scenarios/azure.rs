@@ -101,7 +101,9 @@ pub(crate) fn az(cluster: &Cluster<'_>) -> Result<()> {
         command.arg(format!("{name}={value}"));
     }
     let said = run_program(&mut command, "")?;
-    let said: Value = serde_json::from_str(&said).with_context(|| format!("it said {said:?}"))?;
+    // Some commands of az print by themselves; what was seen is the last line.
+    let last = said.lines().last().unwrap_or_default();
+    let said: Value = serde_json::from_str(last).with_context(|| format!("it said {said:?}"))?;
     let wrong: Vec<String> = said["wrong"]
         .as_array()
         .into_iter()
