@@ -78,8 +78,8 @@ fn announce(printer: &Printer, dir: &DataDir, state: &State, told: &Value) -> Re
     }
     if let Some(why) = &state.on_paper {
         text = format!(
-            "{text}\nIts nodes are on paper: they take pods and run no containers ({why}). As root, \
-            `kyanite up` gives real ones."
+            "{text}\nIts nodes are on paper: they take pods and run no containers ({why}). As root, and \
+            with containerd and runc (`make up` brings them), `kyanite up` gives real ones."
         );
     }
     if let Some(origin) = &state.cloud {
