@@ -35,8 +35,7 @@ use crate::exit;
 use crate::printer::Printer;
 pub(crate) use ranges::Ranges;
 
-/// AKS on one machine: today a Kubernetes control plane that any client can use, what makes machines its nodes, and
-/// the tunnels between them.
+/// AKS on one machine: Kubernetes clusters with nodes of their own, the Azure around them, and what makes any machine a node
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = exit::HELP)]
 pub(crate) struct Cli {
